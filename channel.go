@@ -1,0 +1,96 @@
+package watchcache
+
+// Channel returns the watcher's stream as a channel with a buffer of that many
+// events. It is for code that must select; Events is faster and tells why it
+// ended, where a channel only closes: then Err has the reason.
+//
+// One goroutine feeds the channel. An event counts as taken when it was sent. A
+// send that blocks is subject to the stall policy like a loop body: in the
+// initial phase its time restarts with every send that gets through, while
+// streaming the watcher falls behind. When the watcher ends, the goroutine ends,
+// and closes the channel after what is buffered. A consumer that leaves early
+// must call Stop.
+//
+// A negative buffer is none. If the watcher has its consumer already, the channel
+// is closed, and the watcher unharmed.
+func (w *Watcher[T]) Channel(buffer int) <-chan Event[T] {
+	return Pipe(w, buffer, func(ev Event[T]) (Event[T], bool) { return ev, true })
+}
+
+// Pipe is [Watcher.Channel] with a conversion, which runs on the channel's own
+// goroutine. Events for which convert returns false are taken and left out. A
+// panic in convert ends the watcher.
+func Pipe[T, U any](w *Watcher[T], buffer int, convert func(Event[T]) (U, bool)) <-chan U {
+	out := make(chan U, max(0, buffer))
+	if err := w.claim("Pipe", consumerForGood); err != nil {
+		close(out)
+		return out
+	}
+	go func() {
+		defer close(out)
+		defer w.settle()
+		for {
+			var ev Event[T]
+			for !w.next(&ev) {
+				if w.attention.Load()&ended != 0 {
+					return
+				}
+				w.sleep(nil)
+			}
+			if !send(w, out, func() (U, bool) { return convert(ev) }) {
+				return
+			}
+			w.took()
+		}
+	}()
+	return out
+}
+
+// PipeBatches is [Pipe] for whole commits, as of [Watcher.Batches]. convert must
+// not keep the batch.
+func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U, bool)) <-chan U {
+	out := make(chan U, max(0, buffer))
+	if err := w.claim("PipeBatches", consumerForGood); err != nil {
+		close(out)
+		return out
+	}
+	go func() {
+		defer close(out)
+		defer w.settle()
+		var run batchRun[T]
+		for {
+			for !run.fill(w) {
+				if w.attention.Load()&ended != 0 {
+					return
+				}
+				w.sleep(nil)
+			}
+			if !send(w, out, func() (U, bool) { return convert(run.batch()) }) {
+				return
+			}
+			run.taken(w)
+			run.reset()
+		}
+	}()
+	return out
+}
+
+// send sends what convert returns, unless it says not to. It returns false if
+// the watcher ended first.
+func send[T, U any](w *Watcher[T], out chan<- U, convert func() (U, bool)) bool {
+	var value U
+	var wanted bool
+	if err := guard("Pipe's convert", func() { value, wanted = convert() }); err != nil {
+		w.end(err)
+		return false
+	}
+	if !wanted {
+		return true
+	}
+	select {
+	case out <- value:
+		return true
+	case <-w.Done():
+		return false
+	}
+}

@@ -1,0 +1,160 @@
+package watchcache
+
+import "time"
+
+// seen is what the watchdog last saw of a watcher whose consumer is too fast for
+// its own clock readings. It is the watchdog's own.
+type seen struct {
+	taken   uint64
+	at      time.Duration
+	asked   time.Duration // when the policy was last asked because of idleness
+	first   uint64        // the first event not taken plus one, and when that was seen
+	firstAt time.Duration
+}
+
+// OnTime is what is due for the watcher at a time: the watchdog calls it, with
+// no lock held.
+func (w *Watcher[T]) OnTime(now time.Duration) {
+	if w.attention.Load()&ended != 0 {
+		return
+	}
+	if p := w.plan; p != nil {
+		w.onPlan(p, now)
+	}
+	if limit, since := w.idleSince(now); limit > 0 && now-since >= limit {
+		w.seen.asked = now
+		w.judge(false, now-since)
+	}
+	w.arm(now)
+}
+
+func (w *Watcher[T]) onPlan(p *plan, now time.Duration) {
+	if p.every > 0 && now >= p.nextBookmark {
+		p.nextBookmark = now + p.every
+		w.RequestBookmark()
+	}
+	if p.lead > 0 && now >= p.lead {
+		p.lead = 0
+		w.RequestBookmark()
+	}
+	if p.deadline > 0 && now >= p.deadline {
+		p.deadline = 0
+		w.c.mu.Lock()
+		w.drainLocked(ErrDeadline)
+		w.c.mu.Unlock()
+		w.nudge()
+	}
+}
+
+// arm sets the timer to what is due next; without anything, it stays unset.
+func (w *Watcher[T]) arm(now time.Duration) {
+	next := NoLimit
+	if p := w.plan; p != nil {
+		if p.every > 0 {
+			next = min(next, p.nextBookmark)
+		}
+		if p.lead > 0 {
+			next = min(next, p.lead)
+		}
+		if p.deadline > 0 {
+			next = min(next, p.deadline)
+		}
+	}
+	if limit, since := w.idleSince(now); limit > 0 {
+		due := since + limit
+		if due < since { // overflow: never
+			due = NoLimit
+		}
+		if w.inexact() {
+			due = min(due, now+max(limit/8, 1))
+		}
+		next = min(next, due)
+	}
+	if next < NoLimit {
+		w.c.watchdog.SetBy(&w.timer, max(next, now))
+	}
+}
+
+// idleSince returns the limit that counts in the watcher's phase, 0 for none,
+// and the time from which it counts.
+func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
+	switch w.currentPhase() {
+	case PhaseInitial:
+		if limit = w.limits.InitialIdle; limit == NoLimit || w.attention.Load()&resync != 0 {
+			return 0, 0 // a parked watcher holds nothing
+		}
+		return limit, max(w.progress(now), w.seen.asked)
+	case PhaseStreaming:
+		if limit = w.limits.StreamIdle; limit == 0 {
+			return 0, 0
+		}
+		return limit, max(w.progress(now), w.seen.asked, w.behindSince(now))
+	}
+	return 0, 0
+}
+
+// inexact reports whether the time of the last event taken is known only as
+// something between two looks of the watchdog.
+func (w *Watcher[T]) inexact() bool {
+	return w.taken.Get() != w.reported.Load() || w.limits.StreamIdle > 0 && w.c.usesSourceTimes()
+}
+
+// progress returns when the consumer last took an event: the exact time if it
+// has read the clock for it, or else when the watchdog first saw it taken.
+func (w *Watcher[T]) progress(now time.Duration) time.Duration {
+	reported := w.reported.Load()
+	at := time.Duration(w.takenAt.Load())
+	taken := w.taken.Get()
+	if taken == reported {
+		return at
+	}
+	if taken != w.seen.taken {
+		w.seen.taken, w.seen.at = taken, now
+	}
+	return w.seen.at
+}
+
+// behindSince returns when the first event that the watcher has not taken was
+// committed; now, if there is none: then the limit has not begun to count.
+func (w *Watcher[T]) behindSince(now time.Duration) time.Duration {
+	c := w.c
+	seq, head := w.member.Cursor.Get(), c.ring.head.Load()
+	if !w.group.All() {
+		next, ok := w.group.Next(seq)
+		if !ok {
+			return now
+		}
+		seq = next
+	}
+	if seq >= head {
+		return now
+	}
+	chunk, i := c.ring.find(seq)
+	if chunk == nil || c.usesSourceTimes() {
+		// The event's own time says nothing here. What counts is when the
+		// watchdog first saw the watcher behind with this event first.
+		if w.seen.first != seq+1 {
+			w.seen.first, w.seen.firstAt = seq+1, now
+		}
+		return w.seen.firstAt
+	}
+	return c.watchdog.Since(chunk.slots[i].Time)
+}
+
+// usesSourceTimes reports whether commits have times that are not the clock's.
+func (c *Cache[T]) usesSourceTimes() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.sourceTimes
+}
+
+// lastProgress is progress for those who only want to show it.
+func (w *Watcher[T]) lastProgress() time.Duration { return time.Duration(w.takenAt.Load()) }
+
+// RequestBookmarks has a bookmark delivered, as soon as everything before it was
+// taken, to every watcher that is past its initial phase.
+func (c *Cache[T]) RequestBookmarks() {
+	for _, w := range c.currentWatchers() {
+		w.RequestBookmark()
+	}
+}

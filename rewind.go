@@ -1,0 +1,173 @@
+package watchcache
+
+import (
+	"sync"
+	"time"
+
+	"github.com/watchcache/watchcache/internal/watchdog"
+)
+
+// rewound is the past states that were asked for lately, so that whoever pages
+// over one revision pays for the way there once.
+type rewound[T any] struct {
+	// build lets one past state be made at a time: of many who ask for the same,
+	// one makes it. It is not held by anybody who writes or watches.
+	build sync.Mutex
+
+	mu     sync.Mutex // a leaf: guards what follows
+	states []*Snapshot[T]
+	timer  watchdog.Timer
+}
+
+const (
+	rewoundStates = 4           // the most kept
+	rewoundIdle   = time.Minute // how long they are kept after the last use
+)
+
+// SnapshotAt returns the state as it was at a revision of the current epoch,
+// exact in every item and its revision. It undoes history, in O(events undone),
+// once: asked again for the same revision, it returns the same snapshot while
+// history reaches it, and for a minute after the last use at the most.
+//
+// Errors: ErrExpired ([ExpiredError]) if history does not reach back so far, or if
+// nothing is known of that revision because it lies in the hole of a relist;
+// ErrFuture ([FutureError]); ErrNotReady.
+func (c *Cache[T]) SnapshotAt(revision uint64) (*Snapshot[T], error) {
+	if s, err := c.snapshotNear(revision); s != nil || err != nil {
+		return s, err
+	}
+	c.rewound.build.Lock()
+	defer c.rewound.build.Unlock()
+	if s, err := c.snapshotNear(revision); s != nil || err != nil {
+		return s, err
+	}
+	s, err := c.rewind(revision)
+	if err != nil {
+		return nil, err
+	}
+	c.rewound.keep(c, s)
+	return s, nil
+}
+
+// snapshotNear returns the snapshot if it is the current one or was made before.
+func (c *Cache[T]) snapshotNear(revision uint64) (*Snapshot[T], error) {
+	c.mu.RLock()
+	head := c.head
+	at := Position{Epoch: head.Epoch, Revision: revision}
+	if revision == head.Revision {
+		at = head
+	}
+	err := c.reaches(at)
+	c.mu.RUnlock()
+	switch {
+	case err != nil:
+		return nil, err
+	case revision == head.Revision:
+		if s := c.Snapshot(); s.position.Revision == revision && s.position.Epoch == head.Epoch {
+			return s, nil
+		}
+	}
+	return c.rewound.find(c, at), nil
+}
+
+// reaches is resumable for a whole revision: of the oldest one, history has to
+// have dropped nothing but whole parts.
+func (c *Cache[T]) reaches(at Position) error {
+	if c.ready && at.Epoch == c.epoch && at.Revision == c.oldest.Revision {
+		return nil
+	}
+	return c.resumable(at)
+}
+
+// rewind undoes history from the current state back to a revision.
+func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
+	c.mu.Lock()
+	now, head, oldest := c.snapshotLocked(), c.ring.head.Load(), c.ring.oldest.Load()
+	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: Position{Epoch: c.epoch, Revision: revision}}
+	holes := append([]relist(nil), c.relists...)
+	c.mu.Unlock()
+	expired := func() error {
+		return &ExpiredError{Requested: s.position, Oldest: c.Oldest()}
+	}
+	if now.position.Revision < revision {
+		return nil, expired() // numbered anew meanwhile
+	}
+	for seq := head; ; seq-- {
+		for n := len(holes) - 1; n >= 0 && holes[n].seq >= seq && holes[n].upTo > revision; n-- {
+			for _, t := range holes[n].touched {
+				e, _ := s.state.get(t.key)
+				e.revision = t.revision
+				s.state.tree.Set(t.key, e)
+			}
+			holes = holes[:n]
+		}
+		if seq == oldest {
+			break
+		}
+		chunk, i := c.ring.find(seq - 1)
+		if chunk == nil {
+			return nil, expired()
+		}
+		slot := &chunk.slots[i]
+		if slot.Revision <= revision {
+			if slot.Revision == revision {
+				s.position.Part = chunk.part(i)
+			}
+			break
+		}
+		var before *derived
+		if chunk.derived != nil {
+			before = chunk.derived[i].before
+		}
+		if slot.Type == Added {
+			s.state.remove(slot.Key)
+		} else {
+			s.state.set(slot.Key, entry[T]{slot.Prev, chunk.priorRevision(i), before})
+		}
+	}
+	return s, nil
+}
+
+func (r *rewound[T]) find(c *Cache[T], at Position) *Snapshot[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.states {
+		if s.position.Epoch == at.Epoch && s.position.Revision == at.Revision {
+			c.watchdog.Set(&r.timer, c.watchdog.Now()+rewoundIdle)
+			return s
+		}
+	}
+	return nil
+}
+
+func (r *rewound[T]) keep(c *Cache[T], s *Snapshot[T]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.states) == rewoundStates {
+		r.states = append(r.states[:0:0], r.states[1:]...)
+	}
+	r.states = append(r.states, s)
+	c.watchdog.Set(&r.timer, c.watchdog.Now()+rewoundIdle)
+}
+
+// drop forgets states before a revision: history does not reach them any more.
+func (r *rewound[T]) drop(before uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kept []*Snapshot[T]
+	for _, s := range r.states {
+		if s.position.Revision >= before {
+			kept = append(kept, s)
+		}
+	}
+	r.states = kept
+}
+
+// forgetter is the watchdog's task that gives unused past states back.
+type forgetter[T any] struct{ c *Cache[T] }
+
+func (f forgetter[T]) OnTime(time.Duration) {
+	f.c.rewound.mu.Lock()
+	defer f.c.rewound.mu.Unlock()
+	f.c.rewound.states = nil
+}

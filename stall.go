@@ -1,0 +1,178 @@
+package watchcache
+
+import (
+	"math"
+	"runtime/debug"
+	"time"
+)
+
+// Phase is where a watcher is in its life.
+type Phase uint8
+
+const (
+	// PhaseInitial: the initial state is being delivered, up to Synced.
+	PhaseInitial Phase = iota + 1
+	// PhaseStreaming: changes are being delivered.
+	PhaseStreaming
+	// PhaseEnded: Err tells why.
+	PhaseEnded
+)
+
+// String returns "initial", "streaming" or "ended".
+func (p Phase) String() string {
+	switch p {
+	case PhaseInitial:
+		return "initial"
+	case PhaseStreaming:
+		return "streaming"
+	case PhaseEnded:
+		return "ended"
+	}
+	return "Phase(?)"
+}
+
+// Verdict is a [StallPolicy]'s answer.
+type Verdict uint8
+
+const (
+	// VerdictWait leaves the watcher alone until a limit is reached again. At an
+	// overrun there is nothing to wait for: there it means VerdictEvict.
+	VerdictWait Verdict = iota
+	// VerdictEvict ends the watcher: ErrStalled in the initial phase, ErrLagged
+	// while streaming.
+	VerdictEvict
+	// VerdictResync lets the watcher start again on the same stream: Reset, a
+	// fresh snapshot, Synced, changes. Until its consumer comes back for that, it
+	// costs nothing but its own few hundred bytes.
+	VerdictResync
+)
+
+// String returns "wait", "evict" or "resync".
+func (v Verdict) String() string {
+	switch v {
+	case VerdictWait:
+		return "wait"
+	case VerdictEvict:
+		return "evict"
+	case VerdictResync:
+		return "resync"
+	}
+	return "Verdict(?)"
+}
+
+// StallPolicy says when the cache asks about a watcher that does not keep up,
+// and what then happens. It has no type parameter: one policy serves every
+// cache, and any number of watchers at once.
+//
+// Both methods are called with no lock of the cache held, so that they may call
+// the cache. Limits is called once, by Watch. Judge is called on the goroutine
+// that found the stall: the writer whose commit overran or out-ran the watcher,
+// right after it has let go of its locks, or the cache's watchdog. It must not
+// block: it would hold up that writer, or other judgements. A panic in Judge ends
+// the watcher that it was asked about, with a [PanicError].
+type StallPolicy interface {
+	Limits() StallLimits
+	Judge(Stall) Verdict
+}
+
+// NoLimit, as a StallLimits' InitialIdle, turns off the default of [Evict] and
+// [Resync].
+const NoLimit = time.Duration(math.MaxInt64)
+
+// DefaultInitialIdle is what [Evict] and [Resync] use for an InitialIdle of 0.
+const DefaultInitialIdle = 30 * time.Second
+
+// StallLimits is when a policy wants to be asked.
+type StallLimits struct {
+	// InitialIdle: in the initial phase, nothing taken for this long. The time
+	// restarts at every event taken, and counts from Watch on, also for a watcher
+	// that nobody ever ranges over. 0: never, except in Evict and Resync, where it
+	// is [DefaultInitialIdle].
+	//
+	// A consumer that takes more than an event a microsecond and then stops may
+	// be found up to an eighth of the limit late; never early.
+	InitialIdle time.Duration
+	// StreamIdle: while streaming, something to take and nothing taken for this
+	// long. 0: never.
+	StreamIdle time.Duration
+	// Lag: while streaming, this many events of its selection behind; asked again
+	// each time that it has fallen as many further behind. 0: only when history
+	// is about to drop what the watcher needs, which is always asked.
+	Lag int
+}
+
+// Stall describes a watcher that does not keep up.
+type Stall struct {
+	Phase     Phase
+	Idle      time.Duration // how long nothing has been taken
+	Lag       int           // events of its selection that it has before it
+	Overrun   bool          // history is dropping what it needs: it can only end or resync
+	Delivered uint64        // events taken so far
+	Name      string        // WatchOptions.Name
+	Position  Position      // zero in the initial phase
+}
+
+// Evict is the policy that ends every watcher that reaches a limit. Its zero
+// value ends those that take nothing for 30 s in the initial phase, and those
+// that history overruns while streaming. It is the default.
+type Evict struct{ StallLimits }
+
+// Limits returns the limits, with the default InitialIdle filled in.
+func (p Evict) Limits() StallLimits { return p.withDefault() }
+
+// Judge returns VerdictEvict.
+func (p Evict) Judge(Stall) Verdict { return VerdictEvict }
+
+// Resync is the policy that lets every watcher that reaches a limit start again
+// with a fresh snapshot, on the same stream. Its zero value has the limits of
+// Evict's.
+type Resync struct{ StallLimits }
+
+// Limits returns the limits, with the default InitialIdle filled in.
+func (p Resync) Limits() StallLimits { return p.withDefault() }
+
+// Judge returns VerdictResync.
+func (p Resync) Judge(Stall) Verdict { return VerdictResync }
+
+func (l StallLimits) withDefault() StallLimits {
+	if l.InitialIdle == 0 {
+		l.InitialIdle = DefaultInitialIdle
+	}
+	return l
+}
+
+func (l StallLimits) validate(field string) error {
+	switch {
+	case l.InitialIdle < 0:
+		return &OptionError{field, "Limits: negative InitialIdle"}
+	case l.StreamIdle < 0:
+		return &OptionError{field, "Limits: negative StreamIdle"}
+	case l.Lag < 0:
+		return &OptionError{field, "Limits: negative Lag"}
+	}
+	return nil
+}
+
+// StallFunc is the policy that asks judge at the given limits.
+func StallFunc(limits StallLimits, judge func(Stall) Verdict) StallPolicy {
+	return stallFunc{limits, judge}
+}
+
+type stallFunc struct {
+	limits StallLimits
+	judge  func(Stall) Verdict
+}
+
+func (p stallFunc) Limits() StallLimits       { return p.limits }
+func (p stallFunc) Judge(stall Stall) Verdict { return p.judge(stall) }
+
+// guard runs a function of the user's and returns its panic as an error.
+func guard(callback string, f func()) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Callback: callback, Value: value, Stack: debug.Stack()}
+		}
+	}()
+	f()
+	return nil
+}

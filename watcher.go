@@ -1,0 +1,507 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchcache/watchcache/internal/cell"
+	"github.com/watchcache/watchcache/internal/registry"
+	"github.com/watchcache/watchcache/internal/wakeup"
+	"github.com/watchcache/watchcache/internal/watchdog"
+)
+
+// Watcher is one consumer's place in a cache's stream of changes: a cursor on
+// shared history, not a queue, and no goroutine.
+//
+// It has one consumer at a time: Events, Batches, Next, TryNext, Wait, Channel
+// and [Pipe] are the consumer's. Everything else may be called by anyone, at any
+// time.
+//
+// A watcher ends once, with one reason, which Err and the last pair of a
+// sequence give: ErrStopped, ErrClosed, ErrExpired, ErrStalled, ErrLagged,
+// ErrDeadline, ErrCallbackPanic, or the cause of the context that it was made
+// with. The first reason wins.
+//
+// With WatchOptions.Coalesce, what is pending when the consumer comes by is
+// joined by key, and delivered as if it were one commit, in order of revision:
+// of several puts the newest, with the Prev of the oldest. A deletion in between
+// is kept, so that a key that was deleted and made again gives Deleted and then
+// Added; a key that came and went meanwhile gives nothing.
+type Watcher[T any] struct {
+	c      *Cache[T]
+	group  *registry.Group // of those with the same selection
+	filter func(key string, object T) bool
+	policy StallPolicy
+	limits StallLimits
+	name   string
+	epoch  string // of all its positions: another one ends it
+	plan   *plan  // nil: nothing is due at a time but the stall limits
+
+	// attention is not 0 when the consumer must not simply go on: a set of the
+	// flags below. Set by anyone, and read by the consumer before each event.
+	attention atomic.Uint32
+	phase     atomic.Uint32
+	own       wakeup.Signal // wakes this consumer only
+	done      wakeup.Latch
+	synced    wakeup.Latch
+
+	// initial is the initial phase's state; nil outside it. Whoever ends the
+	// watcher clears it: then the snapshot is free, although the consumer may sit
+	// in its loop body, because the consumer holds on to nothing else meanwhile.
+	initial atomic.Pointer[initial[T]]
+
+	// What the consumer stores and others read: see internal/cell. member.Cursor
+	// is the first event that was not taken, position and part what was taken
+	// whole, taken the number of events.
+	member   registry.Member
+	position cell.Cell
+	part     atomic.Uint32
+	placed   atomic.Bool // there is a position: not in an initial phase
+	taken    cell.Cell
+	takenAt  atomic.Int64  // when an event was last taken, as far as reported
+	reported atomic.Uint64 // taken, at that time
+
+	// The consumer's own.
+	busy      atomic.Uint32 // whether there is one: consumerIdle, …
+	pace      pace
+	scan      uint64 // the next event to look at
+	found     found  // an event that was found and not yet delivered
+	taking    taking // what taking the event in hand will change
+	syncUntil uint64 // Synced is due when everything below was taken
+	unsynced  bool
+	start     Position   // bookmarks at or below it say nothing new
+	floor     bool       // nothing at or below start is delivered: it was in the future
+	coalesced *coalesced // with Coalesce
+
+	timer watchdog.Timer
+	seen  seen // the watchdog's own
+
+	// Guarded by Cache.mu. until and drainErr are written before attention gets
+	// the flag drain, and err before it gets ended, and not changed after.
+	place    int // in Cache.watchers
+	until    uint64
+	drainErr error
+	err      error
+	settled  uint64 // of taken, what Cache.delivered has
+	release  func() bool
+}
+
+// The flags of Watcher.attention.
+const (
+	ended    = 1 << iota // it is over: err
+	resync               // start again with a fresh snapshot
+	overrun              // history has dropped what it needs; a verdict is under way
+	drain                // deliver up to until, then end: drainErr
+	bookmark             // a bookmark is due
+)
+
+// The values of Watcher.busy.
+const (
+	consumerIdle = iota
+	consumerBusy
+	consumerForGood // Events, Batches or Channel: the one and only use
+)
+
+// plan is what is due for a watcher at certain times of the watchdog.
+type plan struct {
+	every        time.Duration // bookmarks
+	nextBookmark time.Duration
+	lead         time.Duration // the bookmark before the deadline; 0: none, or past
+	deadline     time.Duration // 0: none, or past
+}
+
+// found is an event that concerns the watcher.
+type found struct {
+	seq  uint64
+	kind kind
+}
+
+// taking is what changes when the event in hand has been taken.
+type taking struct {
+	cursor   uint64
+	revision uint64
+	part     uint32
+	moves    bool // position moves to (revision, part)
+	synced   bool // the initial phase ends
+}
+
+// Watch starts a watcher. It costs the same however large the state is, and
+// needs no goroutine. It waits until the cache is ready and as fresh as
+// opts.AtLeast. The watcher must be ended: by ctx, by Stop, by leaving a loop
+// over Events or Batches, or by the cache.
+//
+// To resume with a selection that nobody else watches, it looks through the
+// history after the position once, on the caller's goroutine.
+//
+// Errors: ErrInvalidOption; ErrExpired ([ExpiredError]) for a position before
+// Oldest, and, being ErrEpoch too, for one of another epoch; ErrFuture
+// ([FutureError]) for one beyond the head, without AllowFuture; ErrTimeout after
+// opts.AtLeastWait; ErrTooManyWatchers; ErrCallbackPanic from the policy's
+// Limits; ErrClosed; the context's cause, which before the cache was ready comes
+// with ErrNotReady and the source's last error.
+func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T], error) {
+	if err := opts.validate(c.indexNames); err != nil {
+		return nil, err
+	}
+	w := &Watcher[T]{c: c, filter: opts.Filter, policy: opts.Stall, name: opts.Name}
+	if w.policy == nil {
+		w.policy = c.opts.Stall
+	}
+	checked := limitsOf(w.policy)
+	if err := checked.check("WatchOptions.Stall"); err != nil {
+		return nil, err
+	}
+	w.limits = checked.limits
+	w.member.Owner, w.member.LagLimit = w, w.limits.Lag
+	w.timer.Task = w
+	if opts.Coalesce {
+		w.coalesced = new(coalesced)
+	}
+	selection := opts.selection(c.indexNames)
+	var now time.Time
+	for {
+		if err := c.awaitFresh(ctx, opts.AtLeast, opts.AtLeastWait); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		fresh := c.ready && c.head.Revision >= opts.AtLeast
+		if !fresh { // numbered anew since; wait again
+			c.mu.Unlock()
+			continue
+		}
+		now = c.opts.Clock.Now()
+		err := w.register(opts.Start, selection, now)
+		c.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		break
+	}
+	if err := w.cover(selection); err != nil {
+		w.end(err)
+		return nil, err
+	}
+	w.schedule(&opts, now)
+	w.follow(ctx)
+	return w, nil
+}
+
+// checkedLimits is what a policy said, or how it failed to.
+type checkedLimits struct {
+	limits StallLimits
+	err    error
+}
+
+func limitsOf(policy StallPolicy) (l checkedLimits) {
+	l.err = guard("StallPolicy.Limits", func() { l.limits = policy.Limits() })
+	return l
+}
+
+func (l checkedLimits) check(field string) error {
+	if l.err != nil {
+		return l.err
+	}
+	return l.limits.validate(field)
+}
+
+// awaitFresh waits until the cache is ready and has a revision.
+func (c *Cache[T]) awaitFresh(ctx context.Context, atLeast uint64, most time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.mu.RLock()
+	met, refused := c.ready && c.head.Revision >= atLeast, c.draining
+	c.mu.RUnlock()
+	switch {
+	case refused:
+		return ErrClosed
+	case met:
+		return nil
+	}
+	var timeout <-chan time.Time
+	if most > 0 {
+		timeout = c.opts.Clock.After(most)
+	}
+	return c.wait(ctx, timeout, func() (bool, error) {
+		if c.draining {
+			return false, ErrClosed
+		}
+		return c.ready && c.head.Revision >= atLeast, nil
+	})
+}
+
+// register makes the watcher one of the cache's; the caller holds mu.
+func (w *Watcher[T]) register(start Start, selection registry.Selection, now time.Time) error {
+	c := w.c
+	switch {
+	case c.draining:
+		return ErrClosed
+	case c.opts.MaxWatchers > 0 && len(c.watchers) >= c.opts.MaxWatchers:
+		return ErrTooManyWatchers
+	}
+	head := c.ring.head.Load()
+	cursor, phase := head, PhaseStreaming
+	switch start.kind {
+	case startState:
+		phase = PhaseInitial
+		w.initial.Store(&initial[T]{snapshot: c.snapshotLocked(), selection: selection, began: now})
+		w.unsynced = true
+	case startNow:
+		w.start = c.head
+	default:
+		w.start = start.position
+		if start.kind == startRevision {
+			w.epoch = c.epoch
+		}
+		err := c.resumable(w.start)
+		switch {
+		case err == nil:
+			cursor = c.ring.after(w.start)
+		case errors.Is(err, ErrFuture) && start.allowFuture:
+			w.floor = true
+		default:
+			return err
+		}
+	}
+	w.scan = cursor
+	w.member.Cursor.Set(cursor)
+	w.position.Set(w.start.Revision)
+	w.part.Store(w.start.Part)
+	w.placed.Store(phase == PhaseStreaming)
+	w.epoch = c.epoch
+	w.takenAt.Store(int64(c.watchdog.Since(now)))
+	w.phase.Store(uint32(phase))
+	w.group = c.registry.Join(&w.member, selection, head)
+	w.place = len(c.watchers)
+	c.watchers = append(c.watchers, w)
+	if phase == PhaseStreaming {
+		w.syncUntil = head
+		if cursor >= head {
+			w.synced.Close()
+		} else {
+			w.unsynced = true
+		}
+		c.registry.Stream(&w.member, head)
+	}
+	return nil
+}
+
+// cover makes the list of the watcher's group reach back to its cursor. History
+// is looked through without a lock.
+func (w *Watcher[T]) cover(selection registry.Selection) error {
+	c, from, to := w.c, w.member.Cursor.Get(), w.group.Since()
+	if w.group.All() || from >= to {
+		return nil
+	}
+	var list []uint64
+	for seq := from; seq < to; seq++ {
+		chunk, i := c.ring.find(seq)
+		if chunk == nil {
+			return &ExpiredError{Requested: w.start, Oldest: c.Oldest()}
+		}
+		if chunk.concerns(i, selection) {
+			list = append(list, seq)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(list) > 0 && list[0] < c.ring.oldest.Load() {
+		return &ExpiredError{Requested: w.start, Oldest: c.oldest}
+	}
+	if w.attention.Load()&ended == 0 {
+		c.registry.Cover(w.group, from, list)
+		c.registry.Park(&w.member) // its lag is another one now
+		c.registry.Stream(&w.member, c.ring.head.Load())
+		if len(list) == 0 && w.unsynced {
+			w.unsynced = false
+			w.synced.Close()
+		}
+	}
+	return nil
+}
+
+// concerns reports whether a selection selects the event's old or new object.
+func (c *chunk[T]) concerns(i uint64, selection registry.Selection) bool {
+	if !selection.HasKey(c.slots[i].Key) {
+		return false
+	}
+	if selection.Index == 0 {
+		return true
+	}
+	pair := c.derived[i]
+	return contains(pair.before.values(selection.Index-1), selection.Value) ||
+		contains(pair.after.values(selection.Index-1), selection.Value)
+}
+
+// schedule sets the watcher's timer.
+func (w *Watcher[T]) schedule(opts *WatchOptions[T], wall time.Time) {
+	now := w.c.watchdog.Since(wall)
+	if opts.Bookmarks > 0 || !opts.Deadline.IsZero() {
+		w.plan = &plan{every: opts.Bookmarks, nextBookmark: now + opts.Bookmarks}
+		if !opts.Deadline.IsZero() {
+			// From here on the deadline is so much time away: what the wall clock
+			// says meanwhile does not matter.
+			w.plan.deadline = max(1, now+opts.Deadline.Sub(wall))
+			if opts.DeadlineLead > 0 {
+				w.plan.lead = max(1, w.plan.deadline-opts.DeadlineLead)
+			}
+		}
+	}
+	w.arm(now)
+}
+
+// follow ends the watcher with its context.
+func (w *Watcher[T]) follow(ctx context.Context) {
+	if ctx.Done() == nil {
+		return
+	}
+	release := context.AfterFunc(ctx, func() { w.end(context.Cause(ctx)) })
+	w.c.mu.Lock()
+	over := w.attention.Load()&ended != 0
+	w.release = release
+	w.c.mu.Unlock()
+	if over {
+		release()
+	}
+}
+
+// Position returns what has been taken whole: resuming after it loses nothing and
+// repeats nothing. Before Synced is taken, in an initial phase, there is none: it
+// returns false.
+func (w *Watcher[T]) Position() (Position, bool) {
+	for {
+		revision := w.position.Get()
+		part := w.part.Load()
+		if w.position.Get() != revision { // the consumer clears part, moves position, sets part
+			continue
+		}
+		if !w.placed.Load() {
+			return Position{}, false
+		}
+		return Position{Epoch: w.epoch, Revision: revision, Part: part}, true
+	}
+}
+
+func (w *Watcher[T]) currentPhase() Phase { return Phase(w.phase.Load()) }
+
+// Synced returns a channel that is closed when the initial state was taken; for
+// a watcher without one, when everything was taken that was there at its start.
+func (w *Watcher[T]) Synced() <-chan struct{} { return w.synced.Done() }
+
+// Done returns a channel that is closed when the watcher has ended: on eviction,
+// Stop, Close and the end of the context at once, wherever its consumer is, so
+// that a write deadline can hang on it; on a deadline and on Shutdown after the
+// last event was taken.
+func (w *Watcher[T]) Done() <-chan struct{} { return w.done.Done() }
+
+// Err returns why the watcher ended, and nil before.
+func (w *Watcher[T]) Err() error {
+	if w.attention.Load()&ended == 0 {
+		return nil
+	}
+	return w.err
+}
+
+// Stop ends the watcher with ErrStopped and releases everything that it holds in
+// the cache. It never blocks, may be called from anywhere, also inside the loop
+// body, and more than once.
+func (w *Watcher[T]) Stop() { w.end(ErrStopped) }
+
+// RequestBookmark has a bookmark delivered as soon as everything before it was
+// taken, also to a watcher without WatchOptions.Bookmarks.
+func (w *Watcher[T]) RequestBookmark() {
+	if w.currentPhase() == PhaseStreaming {
+		w.attention.Or(bookmark)
+		w.own.Fire()
+	}
+}
+
+// end ends the watcher, unless it has ended. The caller holds no lock.
+func (w *Watcher[T]) end(err error) {
+	w.c.mu.Lock()
+	first := w.endLocked(err)
+	w.c.mu.Unlock()
+	if first {
+		w.announce()
+	}
+}
+
+// endLocked is what of end needs mu, which the caller holds; the caller announces
+// the end when it has let go of it.
+func (w *Watcher[T]) endLocked(err error) bool {
+	if w.attention.Load()&ended != 0 {
+		return false
+	}
+	c := w.c
+	w.err = err
+	w.attention.Or(ended)
+	w.phase.Store(uint32(PhaseEnded))
+	w.initial.Store(nil)
+	c.registry.Leave(&w.member, &w.own)
+	last := len(c.watchers) - 1
+	c.watchers[w.place] = c.watchers[last]
+	c.watchers[w.place].place = w.place
+	c.watchers[last] = nil
+	c.watchers = c.watchers[:last]
+	c.ended[endingOf(err)]++
+	w.settleLocked()
+	return true
+}
+
+// announce tells everybody that the watcher has ended.
+func (w *Watcher[T]) announce() {
+	w.c.watchdog.Cancel(&w.timer)
+	w.c.mu.RLock()
+	release, left := w.release, len(w.c.watchers)
+	w.c.mu.RUnlock()
+	if release != nil {
+		release()
+	}
+	w.done.Close()
+	w.own.Fire()
+	if left == 0 {
+		w.c.emptied.Fire()
+	}
+}
+
+// settle adds to the cache's count what the watcher has delivered since it last
+// did. end does so, and the consumer when it finds that the watcher has ended: it
+// may have been taking an event at that moment.
+func (w *Watcher[T]) settle() {
+	w.c.mu.Lock()
+	w.settleLocked()
+	w.c.mu.Unlock()
+}
+
+func (w *Watcher[T]) settleLocked() {
+	taken := w.taken.Get()
+	w.c.delivered += taken - w.settled
+	w.settled = taken
+}
+
+// drainLocked lets the watcher end with err when it has taken everything that is
+// committed now. The caller holds mu, and nudges the watcher when it has let go.
+func (w *Watcher[T]) drainLocked(err error) {
+	if w.attention.Load()&(ended|drain) != 0 {
+		return
+	}
+	w.until, w.drainErr = w.c.ring.head.Load(), err
+	if w.plan != nil && w.plan.every > 0 && err == ErrClosed {
+		w.attention.Or(drain | bookmark)
+	} else {
+		w.attention.Or(drain)
+	}
+}
+
+// nudge wakes the watcher's consumer, and ends a draining watcher that has taken
+// everything: its consumer may never come by again. Only a last bookmark is left
+// to the consumer.
+func (w *Watcher[T]) nudge() {
+	if a := w.attention.Load(); a&drain != 0 && a&bookmark == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.until) == 0 {
+		w.end(w.drainErr)
+		return
+	}
+	w.own.Fire()
+}
