@@ -42,7 +42,10 @@ func (w *Watcher[T]) Events() iter.Seq2[Event[T], error] {
 		}()
 		var ev Event[T]
 		for {
-			if w.plainStream() && !w.stream(yield) {
+			if w.plain() && !w.streamInitial(yield) {
+				return
+			}
+			if w.plain() && w.group.All() && !w.stream(yield) {
 				return
 			}
 			switch {
@@ -103,9 +106,6 @@ func (w *Watcher[T]) Batches() iter.Seq2[Batch[T], error] {
 	}
 }
 
-// initialRun is how many initial events make a batch.
-const initialRun = 64
-
 // batchRun collects events into one batch.
 type batchRun[T any] struct {
 	events []Event[T]
@@ -127,7 +127,7 @@ func (b *batchRun[T]) fill(w *Watcher[T]) bool {
 		b.last = w.taking
 		switch {
 		case ev.Initial:
-			if len(b.events) == initialRun {
+			if len(b.events) == mostRun {
 				return true
 			}
 		case !ev.More:
@@ -264,10 +264,11 @@ func (w *Watcher[T]) ready() bool {
 	return ok || a&(drain|bookmark) != 0
 }
 
-// plainStream reports whether the watcher is in the state that stream is for.
-func (w *Watcher[T]) plainStream() bool {
-	return w.group.All() && w.filter == nil && w.coalesced == nil && w.c.opts.Clone == nil && !w.floor && !w.unsynced &&
-		w.found.kind == unseen && w.currentPhase() == PhaseStreaming && w.attention.Load() == 0
+// plain reports whether events go to this watcher as they are: that is what
+// stream and streamInitial are for.
+func (w *Watcher[T]) plain() bool {
+	return w.filter == nil && w.coalesced == nil && w.c.opts.Clone == nil && !w.floor &&
+		w.found.kind == unseen && w.attention.Load() == 0
 }
 
 // stream delivers history to a watcher that selects everything, for as long as
@@ -276,28 +277,47 @@ func (w *Watcher[T]) plainStream() bool {
 //
 // Nothing that it holds across a yield keeps a chunk alive.
 func (w *Watcher[T]) stream(yield func(Event[T], error) bool) bool {
-	ring := w.c.ring
-	seq := w.scan
+	ring, seq, taken := w.c.ring, w.scan, w.taken.Own()
+	if w.currentPhase() != PhaseStreaming {
+		return true
+	}
 	for {
 		head := ring.head.Load()
-		if seq >= head {
+		if w.unsynced {
+			if seq >= w.syncUntil {
+				w.checkSynced(seq)
+			} else {
+				head = w.syncUntil
+			}
+		}
+		if seq >= head || ring.parted.Load() {
+			w.scan = seq
 			return true
 		}
-		for seq < head {
-			c, i := ring.find(seq)
+		free := uint64(w.pace.credit) // events that need no look at the clock
+		if free == 0 {
+			w.report(taken + 1)
+			free = uint64(w.pace.credit) + 1
+		}
+		at, end := ring.place(seq)
+		stop := min(head, end, seq+free)
+		w.pace.credit = uint32(free - (stop - seq))
+		for seq < stop {
+			c := at.Load()
 			// attention is read after head: who ends watchers and goes on to
 			// publish events of another epoch, has set it before.
-			if c == nil || c.parts != nil || w.attention.Load() != 0 {
+			if c == nil || seq-c.base >= uint64(len(c.slots)) || w.attention.Load() != 0 {
+				w.scan = seq
 				return true
 			}
-			slot := &c.slots[i]
+			slot := &c.slots[seq-c.base]
 			seq++
-			w.scan = seq
+			taken++
 			w.member.Cursor.Set(seq)
 			if !slot.More {
 				w.position.Set(slot.Revision)
 			}
-			w.count()
+			w.taken.Set(taken)
 			if !yield(*slot, nil) {
 				return false
 			}
@@ -371,9 +391,10 @@ func (w *Watcher[T]) took() {
 
 // count counts one event as taken.
 func (w *Watcher[T]) count() {
-	w.taken.Set(w.taken.Own() + 1)
+	taken := w.taken.Own() + 1
+	w.taken.Set(taken)
 	if w.pace.credit == 0 {
-		w.report()
+		w.report(taken)
 	} else {
 		w.pace.credit--
 	}
@@ -410,7 +431,7 @@ func (w *Watcher[T]) checkSynced(cursor uint64) {
 func (w *Watcher[T]) limit() uint64 {
 	head := w.c.ring.head.Load()
 	if w.attention.Load()&drain != 0 {
-		return min(head, w.until)
+		return min(head, w.draining.until)
 	}
 	return head
 }
@@ -591,12 +612,12 @@ func (w *Watcher[T]) nextMarker(ev *Event[T]) (again, ok bool) {
 		c.mu.RLock()
 		head, seq := c.head, c.ring.head.Load()
 		c.mu.RUnlock()
-		partly := a&drain != 0 && w.until < seq
+		partly := a&drain != 0 && w.draining.until < seq
 		if _, pending := w.candidate(w.scan, seq); pending && !partly {
 			return true, false
 		}
 		w.attention.And(^uint32(bookmark))
-		if !partly && w.start.compare(head.Revision, head.Part) < 0 && head.Epoch == w.epoch {
+		if !partly && w.start.compare(head.Revision, head.Part) < 0 && head.Epoch == *w.epoch {
 			w.scan = max(w.scan, seq)
 			*ev = Event[T]{Type: Bookmark, Revision: head.Revision, Time: c.opts.Clock.Now()}
 			w.taking = taking{cursor: w.scan, revision: head.Revision, part: head.Part, moves: true}
@@ -605,7 +626,7 @@ func (w *Watcher[T]) nextMarker(ev *Event[T]) (again, ok bool) {
 		}
 	}
 	if a&drain != 0 {
-		w.end(w.drainErr)
+		w.end(w.draining.err)
 		return true, false
 	}
 	return false, false

@@ -11,41 +11,116 @@ import (
 // Watcher.initial alone, which whoever ends the watcher clears. The consumer
 // loads that pointer anew for each item.
 type initial[T any] struct {
-	snapshot  *Snapshot[T]
-	selection registry.Selection
-	began     time.Time // what initial events carry
-	byKey     walk[T]
-	byIndex   indexWalk
-	begun     bool
-	over      bool // all items were delivered: Synced is next
+	snapshot *Snapshot[T]
+	began    time.Time // what initial events carry
+	over     bool      // all items were delivered: Synced is next
+
+	// The consumer takes items out of the snapshot in runs, as events; a run
+	// begins where the last one ended. To step an iterator for each item would
+	// cost three times as much.
+	run     []Event[T]
+	at      int    // the next in run
+	last    string // the last key of the run
+	begun   bool
+	drained bool // there is no further run
 }
 
-// next returns the next item that the selection selects, the filter left aside.
-func (p *initial[T]) next() (key string, e entry[T], ok bool) {
-	s, sel := p.snapshot.state, p.selection
-	if !p.begun {
-		p.begun = true
-		in := sel.Range
-		if sel.Key != "" {
-			in = ranges.Range{From: sel.Key, To: sel.Key + "\x00"}
+// How many events make a run: it grows, so that a small state costs little, and
+// in a large one the way back to where a run ended counts little.
+const (
+	firstRun = 16
+	mostRun  = 256
+)
+
+// peek returns the next item that the selection selects, the filter left aside,
+// as an event; nil if there is none. It stays the next until at is moved.
+func (p *initial[T]) peek(sel registry.Selection) *Event[T] {
+	if p.at == len(p.run) {
+		if p.drained {
+			return nil
 		}
-		if sel.Index != 0 {
-			p.byIndex = s.indexWalk(sel.Index-1, sel.Value, in)
-		} else {
-			p.byKey = s.walk(in)
+		p.fill(sel)
+		if len(p.run) == 0 {
+			return nil
 		}
+	}
+	return &p.run[p.at]
+}
+
+// fill reads the next run.
+func (p *initial[T]) fill(sel registry.Selection) {
+	s := p.snapshot.state
+	if size := min(max(firstRun, 4*cap(p.run)), mostRun, s.len()); size > cap(p.run) {
+		p.run = make([]Event[T], 0, size)
+	}
+	clear(p.run)
+	p.run, p.at = p.run[:0], 0
+	in := sel.Range
+	if sel.Key != "" {
+		in = ranges.Range{From: sel.Key, To: sel.Key + "\x00"}
+	}
+	from := in.From
+	if p.begun {
+		from = p.last
+	}
+	p.drained = true
+	again := p.begun // the walk begins at the last key of the run before
+	add := func(key string, e entry[T]) bool {
+		if again {
+			if again = false; key == p.last {
+				return true
+			}
+		}
+		if in.To != "" && key >= in.To {
+			return false
+		}
+		if len(p.run) == cap(p.run) {
+			p.drained = false
+			return false
+		}
+		// Field by field into the cleared slot: a whole event would be built
+		// elsewhere and copied, at twice the time.
+		p.run = p.run[:len(p.run)+1]
+		ev := &p.run[len(p.run)-1]
+		ev.Type, ev.Initial, ev.Time = Added, true, p.began
+		ev.Key, ev.Object, ev.Revision = key, e.object, e.revision
+		return true
 	}
 	if sel.Index == 0 {
-		if !p.byKey.next() {
-			return "", e, false
+		s.tree.Ascend(from, add)
+	} else {
+		in.From = from
+		for w := s.indexWalk(sel.Index-1, sel.Value, in); w.next(); {
+			if e, _ := s.get(w.key()); !add(w.key(), e) {
+				break
+			}
 		}
-		return p.byKey.key(), p.byKey.entry(), true
 	}
-	if !p.byIndex.next() {
-		return "", e, false
+	if p.begun = true; len(p.run) > 0 {
+		p.last = p.run[len(p.run)-1].Key
 	}
-	e, _ = s.get(p.byIndex.key())
-	return p.byIndex.key(), e, true
+}
+
+// streamInitial delivers initial events for as long as nothing else is to be
+// done: what next and took do, for a watcher without filter. It returns false if
+// the consumer has left.
+func (w *Watcher[T]) streamInitial(yield func(Event[T], error) bool) bool {
+	selection := w.group.Selection()
+	for {
+		p := w.initial.Load()
+		if p == nil || p.over || w.attention.Load() != 0 {
+			return true
+		}
+		ev := p.peek(selection)
+		if ev == nil {
+			return true
+		}
+		p.at++
+		w.count()
+		if !yield(*ev, nil) {
+			return false
+		}
+	}
 }
 
 // nextInitial finds the next event of the initial phase. It returns false if
@@ -60,15 +135,16 @@ func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
 			w.fillSynced(ev, p.snapshot.position)
 			return true
 		}
-		key, e, ok := p.next()
-		if !ok {
+		item := p.peek(w.group.Selection())
+		if item == nil {
 			// The snapshot is not needed any more; its position is.
 			over := &initial[T]{over: true, snapshot: &Snapshot[T]{position: p.snapshot.position}}
 			w.initial.CompareAndSwap(p, over)
 			continue
 		}
+		p.at++
 		if w.filter != nil {
-			match, failed := w.matches(key, e.object)
+			match, failed := w.matches(item.Key, item.Object)
 			if failed {
 				return false
 			}
@@ -79,7 +155,7 @@ func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
 				continue
 			}
 		}
-		*ev = Event[T]{Type: Added, Key: key, Object: e.object, Revision: e.revision, Initial: true, Time: p.began}
+		*ev = *item
 		w.taking = taking{cursor: w.scan}
 		return true
 	}
@@ -93,7 +169,7 @@ func (w *Watcher[T]) fillSynced(ev *Event[T], at Position) {
 // finishInitial is what taking Synced does.
 func (w *Watcher[T]) finishInitial() {
 	c := w.c
-	w.start.Revision, w.start.Part = w.taking.revision, w.taking.part
+	w.start = mark{w.taking.revision, w.taking.part}
 	c.mu.Lock()
 	if w.initial.Load() != nil { // neither ended nor parked meanwhile
 		w.initial.Store(nil)
@@ -106,9 +182,7 @@ func (w *Watcher[T]) finishInitial() {
 		w.unsynced = false
 		w.synced.Close()
 	}
-	if w.limits.StreamIdle > 0 {
-		w.arm(c.watchdog.Now())
-	}
+	w.armAfter(c.watchdog.Now(), w.rules.limits.StreamIdle, PhaseStreaming)
 }
 
 // restart begins a new initial phase, for a consumer that comes back after
@@ -123,7 +197,7 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	now := c.opts.Clock.Now()
 	head := c.ring.head.Load()
 	snapshot := c.snapshotLocked()
-	w.initial.Store(&initial[T]{snapshot: snapshot, selection: w.group.Selection(), began: now})
+	w.initial.Store(&initial[T]{snapshot: snapshot, began: now})
 	w.placed.Store(false)
 	w.member.Cursor.Set(head)
 	w.takenAt.Store(int64(c.watchdog.Since(now)))
@@ -134,7 +208,7 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	if w.coalesced != nil {
 		*w.coalesced = coalesced{}
 	}
-	w.arm(c.watchdog.Since(now))
+	w.armAfter(c.watchdog.Since(now), w.rules.limits.InitialIdle, PhaseInitial)
 	*ev = Event[T]{Type: Reset, Revision: snapshot.position.Revision, Time: now}
 	w.taking = taking{cursor: head}
 	return true

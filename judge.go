@@ -39,7 +39,7 @@ func (w *Watcher[T]) judge(overrun bool, idle time.Duration) {
 		return
 	}
 	var verdict Verdict
-	if err := guard("StallPolicy.Judge", func() { verdict = w.policy.Judge(stall) }); err != nil {
+	if err := guard("StallPolicy.Judge", func() { verdict = w.rules.policy.Judge(stall) }); err != nil {
 		w.end(err)
 		return
 	}
@@ -99,11 +99,11 @@ const (
 	maxCredit = 1024
 )
 
-// report notes that an event is being taken; the consumer has no credit left.
-func (w *Watcher[T]) report() {
+// report notes that an event is being taken, the taken'th; the consumer has no
+// credit left.
+func (w *Watcher[T]) report(taken uint64) {
 	now := w.c.watchdog.Now()
 	elapsed := now - time.Duration(w.takenAt.Load())
-	taken := w.taken.Own()
 	fast := elapsed > 0 && elapsed < fastEvent*time.Duration(w.pace.granted+1)
 	// Time first: whoever finds the count finds the time that belongs to it, or a
 	// later one.

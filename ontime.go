@@ -2,14 +2,13 @@ package watchcache
 
 import "time"
 
-// seen is what the watchdog last saw of a watcher whose consumer is too fast for
-// its own clock readings. It is the watchdog's own.
+// seen is what the watchdog last saw of a watcher. It is the watchdog's own.
 type seen struct {
-	taken   uint64
+	taken   uint64 // events taken, for a consumer too fast for its own clock readings
 	at      time.Duration
-	asked   time.Duration // when the policy was last asked because of idleness
-	first   uint64        // the first event not taken plus one, and when that was seen
+	first   uint64 // the first event not taken, plus one, where its own time says nothing
 	firstAt time.Duration
+	asked   time.Duration // when the policy was last asked because of idleness
 }
 
 // OnTime is what is due for the watcher at a time: the watchdog calls it, with
@@ -18,6 +17,9 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 	if w.attention.Load()&ended != 0 {
 		return
 	}
+	if w.seen == nil {
+		w.seen = new(seen)
+	}
 	if p := w.plan; p != nil {
 		w.onPlan(p, now)
 	}
@@ -25,7 +27,43 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 		w.seen.asked = now
 		w.judge(false, now-since)
 	}
-	w.arm(now)
+	w.armPlan(now)
+	if limit, since := w.idleSince(now); limit > 0 {
+		due := since + limit
+		if w.inexact() {
+			due = min(due, now+limit/8)
+		}
+		w.c.watchdog.SetBy(&w.timer, max(due, now+1))
+	}
+}
+
+// armAfter sets the timer for a watcher that just took something, or begins a
+// phase in which that is the limit.
+func (w *Watcher[T]) armAfter(now, limit time.Duration, phase Phase) {
+	if limit > 0 && limit < NoLimit-now && w.currentPhase() == phase {
+		w.c.watchdog.SetBy(&w.timer, now+limit)
+	}
+}
+
+// armPlan sets the timer to what is next in the plan.
+func (w *Watcher[T]) armPlan(now time.Duration) {
+	p := w.plan
+	if p == nil {
+		return
+	}
+	next := NoLimit
+	if p.every > 0 {
+		next = min(next, p.nextBookmark)
+	}
+	if p.lead > 0 {
+		next = min(next, p.lead)
+	}
+	if p.deadline > 0 {
+		next = min(next, p.deadline)
+	}
+	if next < NoLimit {
+		w.c.watchdog.SetBy(&w.timer, max(next, now))
+	}
 }
 
 func (w *Watcher[T]) onPlan(p *plan, now time.Duration) {
@@ -46,46 +84,19 @@ func (w *Watcher[T]) onPlan(p *plan, now time.Duration) {
 	}
 }
 
-// arm sets the timer to what is due next; without anything, it stays unset.
-func (w *Watcher[T]) arm(now time.Duration) {
-	next := NoLimit
-	if p := w.plan; p != nil {
-		if p.every > 0 {
-			next = min(next, p.nextBookmark)
-		}
-		if p.lead > 0 {
-			next = min(next, p.lead)
-		}
-		if p.deadline > 0 {
-			next = min(next, p.deadline)
-		}
-	}
-	if limit, since := w.idleSince(now); limit > 0 {
-		due := since + limit
-		if due < since { // overflow: never
-			due = NoLimit
-		}
-		if w.inexact() {
-			due = min(due, now+max(limit/8, 1))
-		}
-		next = min(next, due)
-	}
-	if next < NoLimit {
-		w.c.watchdog.SetBy(&w.timer, max(next, now))
-	}
-}
-
 // idleSince returns the limit that counts in the watcher's phase, 0 for none,
 // and the time from which it counts.
 func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
 	switch w.currentPhase() {
 	case PhaseInitial:
-		if limit = w.limits.InitialIdle; limit == NoLimit || w.attention.Load()&resync != 0 {
+		limit = w.rules.limits.InitialIdle
+		if limit >= NoLimit-now || w.attention.Load()&resync != 0 {
 			return 0, 0 // a parked watcher holds nothing
 		}
 		return limit, max(w.progress(now), w.seen.asked)
 	case PhaseStreaming:
-		if limit = w.limits.StreamIdle; limit == 0 {
+		limit = w.rules.limits.StreamIdle
+		if limit >= NoLimit-now {
 			return 0, 0
 		}
 		return limit, max(w.progress(now), w.seen.asked, w.behindSince(now))
@@ -96,7 +107,7 @@ func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
 // inexact reports whether the time of the last event taken is known only as
 // something between two looks of the watchdog.
 func (w *Watcher[T]) inexact() bool {
-	return w.taken.Get() != w.reported.Load() || w.limits.StreamIdle > 0 && w.c.usesSourceTimes()
+	return w.taken.Get() != w.reported.Load() || w.rules.limits.StreamIdle > 0 && w.c.usesSourceTimes()
 }
 
 // progress returns when the consumer last took an event: the exact time if it

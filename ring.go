@@ -22,6 +22,7 @@ type ring[T any] struct {
 	head   atomic.Uint64 // events below it are visible
 	oldest atomic.Uint64 // events below it are not history any more
 	window atomic.Pointer[window[T]]
+	parted atomic.Bool // an event ever had a part other than 0
 
 	shift   uint         // log2 of the events in a chunk
 	tail    uint64       // the next slot to fill: head, but inside a turn
@@ -78,7 +79,7 @@ type record[T any] struct {
 }
 
 const (
-	maxShift   = 8 // 256 events a chunk
+	maxShift   = 9 // 512 events a chunk
 	firstSlots = 16
 )
 
@@ -100,12 +101,25 @@ func newWindow[T any](size int) *window[T] {
 // find returns the chunk that has the event seq and its place there, or nil if
 // the event was dropped. seq must be below a head that the caller has loaded.
 func (r *ring[T]) find(seq uint64) (*chunk[T], uint64) {
-	w := r.window.Load()
-	c := w.at[(seq>>r.shift)&w.mask].Load()
-	if c == nil || seq-c.base >= uint64(len(c.slots)) { // below base wraps to a huge number
-		return nil, 0
+	for w := r.window.Load(); ; {
+		c := w.at[(seq>>r.shift)&w.mask].Load()
+		if c != nil && seq-c.base < uint64(len(c.slots)) { // below base wraps to a huge number
+			return c, seq - c.base
+		}
+		now := r.window.Load()
+		if now == w {
+			return nil, 0
+		}
+		w = now // the one before was emptied when it was replaced
 	}
-	return c, seq - c.base
+}
+
+// place returns where the chunk that has the event seq stands, and the sequence
+// number up to which it would reach. Whoever keeps the place keeps no chunk: it is
+// emptied when the chunk is dropped, or the window replaced.
+func (r *ring[T]) place(seq uint64) (*atomic.Pointer[chunk[T]], uint64) {
+	w, number := r.window.Load(), seq>>r.shift
+	return &w.at[number&w.mask], (number + 1) << r.shift
 }
 
 func (c *chunk[T]) part(i uint64) uint32 {
@@ -208,6 +222,7 @@ func (r *ring[T]) room(seq uint64, rec *record[T]) (*chunk[T], uint64) {
 	if rec.part != 0 && c.parts == nil {
 		with := *c
 		with.parts = make([]uint32, len(c.slots))
+		r.parted.Store(true)
 		c = &with
 		at.Store(c)
 	}
@@ -266,6 +281,8 @@ func at[E any](column []E, from uint64) []E {
 	return column[from:]
 }
 
+// resize replaces the window by one of another size. The old one is emptied then,
+// because a reader may hold on to it.
 func (r *ring[T]) resize(size int) *window[T] {
 	old, w := r.window.Load(), newWindow[T](size)
 	for n := r.oldest.Load() >> r.shift; n <= r.tail>>r.shift; n++ {
@@ -273,8 +290,15 @@ func (r *ring[T]) resize(size int) *window[T] {
 			w.at[n&w.mask].Store(c)
 		}
 	}
-	r.window.Store(w)
+	r.replace(w)
 	return w
+}
+
+func (r *ring[T]) replace(w *window[T]) {
+	old := r.window.Swap(w)
+	for i := range old.at {
+		old.at[i].Store(nil)
+	}
 }
 
 // cut returns where history must begin so that its limits hold at the time now.
@@ -379,7 +403,7 @@ func (r *ring[T]) clear() {
 	r.oldest.Store(r.tail)
 	r.commit = r.tail
 	r.bytes.Store(0)
-	r.window.Store(newWindow[T](4))
+	r.replace(newWindow[T](4))
 }
 
 // after returns the first event that history has beyond a position of its own

@@ -20,6 +20,7 @@ import (
 // loop. Make one with [New]; Close it when it is no longer used.
 type Cache[T any] struct {
 	opts       Options[T]
+	rules      *rules   // of Options.Stall
 	indexNames []string // sorted: an index's number is its place here
 	ring       *ring[T]
 	watchdog   *watchdog.Watchdog
@@ -38,8 +39,9 @@ type Cache[T any] struct {
 	// without mu.
 	mu          sync.RWMutex
 	state       state[T]
-	epoch       string // of positions given out
-	sourceEpoch string // what the source calls it; differs after a restored backup
+	epoch       string  // of positions given out
+	era         *string // epoch again, shared by its watchers
+	sourceEpoch string  // what the source calls it; differs after a restored backup
 	head        Position
 	oldest      Position
 	relists     []relist // holes in the numbering that history still shows
@@ -87,11 +89,13 @@ func New[T any](opts Options[T]) (*Cache[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := limitsOf(opts.Stall).check("Options.Stall"); err != nil {
+	rules, err := newRules(opts.Stall, "Options.Stall")
+	if err != nil {
 		return nil, err
 	}
 	c := &Cache[T]{
 		opts:        opts,
+		rules:       rules,
 		registry:    registry.New(),
 		watchdog:    watchdog.New(opts.Clock),
 		epoch:       opts.Epoch,
@@ -114,7 +118,7 @@ func New[T any](opts Options[T]) (*Cache[T], error) {
 	c.state = newState[T](len(c.indexNames))
 	c.ageTimer.Task = ager[T]{c}
 	c.rewound.timer.Task = forgetter[T]{c}
-	c.head = Position{Epoch: c.epoch}
+	c.head, c.era = Position{Epoch: c.epoch}, &opts.Epoch
 	if !opts.Mirror {
 		c.head.Revision = opts.FirstRevision - 1
 		c.ready = true

@@ -33,11 +33,10 @@ type Watcher[T any] struct {
 	c      *Cache[T]
 	group  *registry.Group // of those with the same selection
 	filter func(key string, object T) bool
-	policy StallPolicy
-	limits StallLimits
+	rules  *rules
 	name   string
-	epoch  string // of all its positions: another one ends it
-	plan   *plan  // nil: nothing is due at a time but the stall limits
+	epoch  *string // of all its positions: another one ends it
+	plan   *plan   // nil: nothing is due at a time but the stall limits
 
 	// attention is not 0 when the consumer must not simply go on: a set of the
 	// flags below. Set by anyone, and read by the consumer before each event.
@@ -56,36 +55,58 @@ type Watcher[T any] struct {
 	// is the first event that was not taken, position and part what was taken
 	// whole, taken the number of events.
 	member   registry.Member
-	position cell.Cell
-	part     atomic.Uint32
-	placed   atomic.Bool // there is a position: not in an initial phase
-	taken    cell.Cell
+	position cell.Cell[uint64]
+	taken    cell.Cell[uint64]
 	takenAt  atomic.Int64  // when an event was last taken, as far as reported
 	reported atomic.Uint64 // taken, at that time
+	part     atomic.Uint32
+	placed   atomic.Bool // there is a position: not in an initial phase
 
-	// The consumer's own.
-	busy      atomic.Uint32 // whether there is one: consumerIdle, …
+	// The consumer's own. start is what bookmarks must lie above to say something
+	// new.
+	unsynced  bool          // Synced is due when everything below syncUntil was taken
+	floor     bool          // nothing at or below start is delivered: it was in the future
+	busy      atomic.Uint32 // whether there is a consumer: consumerIdle, …
 	pace      pace
 	scan      uint64 // the next event to look at
 	found     found  // an event that was found and not yet delivered
 	taking    taking // what taking the event in hand will change
-	syncUntil uint64 // Synced is due when everything below was taken
-	unsynced  bool
-	start     Position   // bookmarks at or below it say nothing new
-	floor     bool       // nothing at or below start is delivered: it was in the future
+	syncUntil uint64
+	start     mark
 	coalesced *coalesced // with Coalesce
 
 	timer watchdog.Timer
-	seen  seen // the watchdog's own
+	seen  *seen // the watchdog's own
 
-	// Guarded by Cache.mu. until and drainErr are written before attention gets
-	// the flag drain, and err before it gets ended, and not changed after.
-	place    int // in Cache.watchers
-	until    uint64
-	drainErr error
+	// Guarded by Cache.mu. draining is written before attention gets the flag
+	// drain, and err before it gets ended, and neither changes after.
+	place    int32 // in Cache.watchers
+	draining *draining
 	err      error
 	settled  uint64 // of taken, what Cache.delivered has
 	release  func() bool
+}
+
+// rules are a stall policy with its limits, shared by watchers.
+type rules struct {
+	policy StallPolicy
+	limits StallLimits
+}
+
+// mark is a position without its epoch.
+type mark struct {
+	revision uint64
+	part     uint32
+}
+
+func (m mark) compare(revision uint64, part uint32) int {
+	return Position{Revision: m.revision, Part: m.part}.compare(revision, part)
+}
+
+// draining is how far a watcher goes on, and how it ends then.
+type draining struct {
+	until uint64
+	err   error
 }
 
 // The flags of Watcher.attention.
@@ -145,16 +166,14 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	if err := opts.validate(c.indexNames); err != nil {
 		return nil, err
 	}
-	w := &Watcher[T]{c: c, filter: opts.Filter, policy: opts.Stall, name: opts.Name}
-	if w.policy == nil {
-		w.policy = c.opts.Stall
+	w := &Watcher[T]{c: c, filter: opts.Filter, rules: c.rules, name: opts.Name}
+	if opts.Stall != nil {
+		var err error
+		if w.rules, err = newRules(opts.Stall, "WatchOptions.Stall"); err != nil {
+			return nil, err
+		}
 	}
-	checked := limitsOf(w.policy)
-	if err := checked.check("WatchOptions.Stall"); err != nil {
-		return nil, err
-	}
-	w.limits = checked.limits
-	w.member.Owner, w.member.LagLimit = w, w.limits.Lag
+	w.member.Owner, w.member.LagLimit = w, w.rules.limits.Lag
 	w.timer.Task = w
 	if opts.Coalesce {
 		w.coalesced = new(coalesced)
@@ -188,22 +207,13 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	return w, nil
 }
 
-// checkedLimits is what a policy said, or how it failed to.
-type checkedLimits struct {
-	limits StallLimits
-	err    error
-}
-
-func limitsOf(policy StallPolicy) (l checkedLimits) {
-	l.err = guard("StallPolicy.Limits", func() { l.limits = policy.Limits() })
-	return l
-}
-
-func (l checkedLimits) check(field string) error {
-	if l.err != nil {
-		return l.err
+// newRules asks a policy for its limits.
+func newRules(policy StallPolicy, field string) (*rules, error) {
+	r := &rules{policy: policy}
+	if err := guard("StallPolicy.Limits", func() { r.limits = policy.Limits() }); err != nil {
+		return nil, err
 	}
-	return l.limits.validate(field)
+	return r, r.limits.validate(field)
 }
 
 // awaitFresh waits until the cache is ready and has a revision.
@@ -246,19 +256,20 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 	switch start.kind {
 	case startState:
 		phase = PhaseInitial
-		w.initial.Store(&initial[T]{snapshot: c.snapshotLocked(), selection: selection, began: now})
+		w.initial.Store(&initial[T]{snapshot: c.snapshotLocked(), began: now})
 		w.unsynced = true
 	case startNow:
-		w.start = c.head
+		w.start = mark{c.head.Revision, c.head.Part}
 	default:
-		w.start = start.position
+		after := start.position
 		if start.kind == startRevision {
-			w.epoch = c.epoch
+			after.Epoch = c.epoch
 		}
-		err := c.resumable(w.start)
+		w.start = mark{after.Revision, after.Part}
+		err := c.resumable(after)
 		switch {
 		case err == nil:
-			cursor = c.ring.after(w.start)
+			cursor = c.ring.after(after)
 		case errors.Is(err, ErrFuture) && start.allowFuture:
 			w.floor = true
 		default:
@@ -267,14 +278,14 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 	}
 	w.scan = cursor
 	w.member.Cursor.Set(cursor)
-	w.position.Set(w.start.Revision)
-	w.part.Store(w.start.Part)
+	w.position.Set(w.start.revision)
+	w.part.Store(w.start.part)
 	w.placed.Store(phase == PhaseStreaming)
-	w.epoch = c.epoch
+	w.epoch = c.era
 	w.takenAt.Store(int64(c.watchdog.Since(now)))
 	w.phase.Store(uint32(phase))
 	w.group = c.registry.Join(&w.member, selection, head)
-	w.place = len(c.watchers)
+	w.place = int32(len(c.watchers))
 	c.watchers = append(c.watchers, w)
 	if phase == PhaseStreaming {
 		w.syncUntil = head
@@ -299,7 +310,7 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	for seq := from; seq < to; seq++ {
 		chunk, i := c.ring.find(seq)
 		if chunk == nil {
-			return &ExpiredError{Requested: w.start, Oldest: c.Oldest()}
+			return &ExpiredError{Requested: w.startPosition(), Oldest: c.Oldest()}
 		}
 		if chunk.concerns(i, selection) {
 			list = append(list, seq)
@@ -308,7 +319,7 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(list) > 0 && list[0] < c.ring.oldest.Load() {
-		return &ExpiredError{Requested: w.start, Oldest: c.oldest}
+		return &ExpiredError{Requested: w.startPosition(), Oldest: c.oldest}
 	}
 	if w.attention.Load()&ended == 0 {
 		c.registry.Cover(w.group, from, list)
@@ -320,6 +331,10 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 		}
 	}
 	return nil
+}
+
+func (w *Watcher[T]) startPosition() Position {
+	return Position{Epoch: *w.epoch, Revision: w.start.revision, Part: w.start.part}
 }
 
 // concerns reports whether a selection selects the event's old or new object.
@@ -349,7 +364,8 @@ func (w *Watcher[T]) schedule(opts *WatchOptions[T], wall time.Time) {
 			}
 		}
 	}
-	w.arm(now)
+	w.armAfter(now, w.rules.limits.InitialIdle, PhaseInitial)
+	w.armPlan(now)
 }
 
 // follow ends the watcher with its context.
@@ -380,7 +396,7 @@ func (w *Watcher[T]) Position() (Position, bool) {
 		if !w.placed.Load() {
 			return Position{}, false
 		}
-		return Position{Epoch: w.epoch, Revision: revision, Part: part}, true
+		return Position{Epoch: *w.epoch, Revision: revision, Part: part}, true
 	}
 }
 
@@ -487,7 +503,7 @@ func (w *Watcher[T]) drainLocked(err error) {
 	if w.attention.Load()&(ended|drain) != 0 {
 		return
 	}
-	w.until, w.drainErr = w.c.ring.head.Load(), err
+	w.draining = &draining{until: w.c.ring.head.Load(), err: err}
 	if w.plan != nil && w.plan.every > 0 && err == ErrClosed {
 		w.attention.Or(drain | bookmark)
 	} else {
@@ -499,8 +515,8 @@ func (w *Watcher[T]) drainLocked(err error) {
 // everything: its consumer may never come by again. Only a last bookmark is left
 // to the consumer.
 func (w *Watcher[T]) nudge() {
-	if a := w.attention.Load(); a&drain != 0 && a&bookmark == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.until) == 0 {
-		w.end(w.drainErr)
+	if a := w.attention.Load(); a&drain != 0 && a&bookmark == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+		w.end(w.draining.err)
 		return
 	}
 	w.own.Fire()

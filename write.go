@@ -19,7 +19,7 @@ import (
 // changed.
 func (c *Cache[T]) Put(key string, object T) (revision uint64, err error) {
 	changes := [1]Change[T]{{Key: key, Object: object}}
-	return c.write(Commit[T]{Changes: changes[:]}, "Put")
+	return c.write(batch[T]{}, changes[:], "Put")
 }
 
 // Delete removes a key, as a commit of its own, and returns its revision.
@@ -28,7 +28,7 @@ func (c *Cache[T]) Put(key string, object T) (revision uint64, err error) {
 // those of Put.
 func (c *Cache[T]) Delete(key string) (revision uint64, err error) {
 	changes := [1]Change[T]{{Key: key, Delete: true}}
-	return c.write(Commit[T]{Changes: changes[:]}, "Delete")
+	return c.write(batch[T]{}, changes[:], "Delete")
 }
 
 // Apply commits several changes at one revision: watchers and readers see all of
@@ -40,21 +40,24 @@ func (c *Cache[T]) Delete(key string) (revision uint64, err error) {
 // ErrNotReady in Mirror mode before the first Replace; ErrCallbackPanic;
 // ErrClosed. After an error nothing has changed.
 func (c *Cache[T]) Apply(commit Commit[T]) (revision uint64, err error) {
-	return c.write(commit, "")
+	b := batch[T]{revision: commit.Revision, time: commit.Time, continues: commit.Continues}
+	return c.write(b, commit.Changes, "")
 }
 
-// write is Apply, and Put and Delete by their name.
-func (c *Cache[T]) write(commit Commit[T], shortcut string) (uint64, error) {
+// write is Apply, and Put and Delete by their name. The changes, and what becomes
+// of them, stand beside the batch and not in it: so the compiler sees that the one
+// change of a Put needs no memory of its own.
+func (c *Cache[T]) write(b batch[T], changes []Change[T], shortcut string) (uint64, error) {
 	if shortcut != "" && c.opts.Mirror {
 		return 0, &OptionError{"Options.Mirror", shortcut + " numbers its commit itself; use Apply"}
 	}
-	b := batch[T]{revision: commit.Revision, time: commit.Time, continues: commit.Continues}
 	var one [1]op[T]
-	if b.ops = one[:0]; len(commit.Changes) > 1 {
-		b.ops = make([]op[T], 0, len(commit.Changes))
+	ops := one[:0]
+	if len(changes) > 1 {
+		ops = make([]op[T], 0, len(changes))
 	}
-	for i := range commit.Changes {
-		ch := &commit.Changes[i]
+	for i := range changes {
+		ch := &changes[i]
 		if ch.Key == "" {
 			return 0, &KeyError{ch.Key, fmt.Sprintf("change %d has an empty key", i)}
 		}
@@ -65,18 +68,18 @@ func (c *Cache[T]) write(commit Commit[T], shortcut string) (uint64, error) {
 				return 0, err
 			}
 		}
-		b.ops = append(b.ops, o)
+		ops = append(ops, o)
 	}
 
 	c.turn.Lock()
-	err := c.number(&b)
+	err := c.number(&b, len(ops))
 	if err == nil && shortcut == "Delete" {
-		if _, ok := c.state.get(b.ops[0].key); !ok {
-			err = fmt.Errorf("%w: %q", ErrNotFound, b.ops[0].key)
+		if _, ok := c.state.get(ops[0].key); !ok {
+			err = fmt.Errorf("%w: %q", ErrNotFound, changes[0].Key)
 		}
 	}
 	if err == nil {
-		err = c.commit(&b)
+		err = c.commit(&b, ops)
 	}
 	c.endTurn()
 	if err != nil {
@@ -116,7 +119,6 @@ type batch[T any] struct {
 	part      uint32
 	continues bool
 	time      time.Time
-	ops       []op[T]
 	relist    *relist
 	touched   []Item[T] // relist: items that differ in their revision only
 }
@@ -132,7 +134,7 @@ type op[T any] struct {
 }
 
 // number checks the batch's revision, or gives it one. Writer's turn.
-func (c *Cache[T]) number(b *batch[T]) error {
+func (c *Cache[T]) number(b *batch[T], changes int) error {
 	head := c.head
 	switch {
 	case !c.ready:
@@ -145,7 +147,7 @@ func (c *Cache[T]) number(b *batch[T]) error {
 			return &RevisionError{b.revision, head.Revision}
 		}
 		b.part = head.Part + 1
-	case len(b.ops) == 0 && b.revision == head.Revision && b.revision != 0:
+	case changes == 0 && b.revision == head.Revision && b.revision != 0:
 		b.part = head.Part // as Progress at the head
 	case b.revision == 0 && !c.opts.Mirror:
 		if b.revision = head.Revision + 1; b.revision == 0 {
@@ -162,9 +164,9 @@ func (c *Cache[T]) number(b *batch[T]) error {
 const bigCommit = 256
 
 // commit makes a batch the newest commit. Writer's turn.
-func (c *Cache[T]) commit(b *batch[T]) error {
+func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	if c.opts.Publish != nil {
-		if err := c.publish(b); err != nil {
+		if err := c.publish(b, ops); err != nil {
 			return err
 		}
 	}
@@ -172,7 +174,7 @@ func (c *Cache[T]) commit(b *batch[T]) error {
 	if b.time.IsZero() {
 		b.time = now
 	}
-	big := len(b.ops) > bigCommit
+	big := len(ops) > bigCommit
 	c.mu.Lock()
 	if c.draining {
 		c.mu.Unlock()
@@ -185,8 +187,8 @@ func (c *Cache[T]) commit(b *batch[T]) error {
 	}
 	age := c.watchdog.Since(now)
 	from := c.ring.tail
-	for i := range b.ops {
-		c.apply(next, b, &b.ops[i], age, from)
+	for i := range ops {
+		c.apply(next, b, &ops[i], age, from)
 	}
 	if big {
 		c.mu.Lock()
@@ -219,19 +221,19 @@ func (c *Cache[T]) commit(b *batch[T]) error {
 	return nil
 }
 
-// publish lets the hook replace what the batch's events carry. It changes
-// nothing but the batch.
-func (c *Cache[T]) publish(b *batch[T]) error {
+// publish lets the hook replace what the events will carry. It changes nothing
+// but the ops.
+func (c *Cache[T]) publish(b *batch[T], ops []op[T]) error {
 	type pending struct {
 		object T
 		exists bool
 	}
 	var earlier map[string]pending // by this batch
-	if len(b.ops) > 1 {
-		earlier = make(map[string]pending, len(b.ops))
+	if len(ops) > 1 {
+		earlier = make(map[string]pending, len(ops))
 	}
-	for i := range b.ops {
-		o := &b.ops[i]
+	for i := range ops {
+		o := &ops[i]
 		prev, ok := earlier[o.key]
 		if !ok {
 			e, exists := c.state.get(o.key)
@@ -503,12 +505,13 @@ func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error)
 		return c.renew(at, listing)
 	}
 	b := batch[T]{revision: at.Revision, part: at.Part}
-	if err := c.difference(&b, listing); err != nil {
+	ops, err := c.difference(&b, listing)
+	if err != nil {
 		return nil, err
 	}
 	hole := at.Revision > c.head.Revision
 	switch {
-	case !hole && len(b.ops) == 0:
+	case !hole && len(ops) == 0:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.draining {
@@ -523,12 +526,12 @@ func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error)
 		return c.renew(at, listing)
 	}
 	b.relist = &relist{after: c.head, upTo: at.Revision, seq: c.ring.tail}
-	c.log(slog.LevelInfo, "watchcache: relisted", "after", c.head, "at", at, "changes", len(b.ops))
-	return nil, c.commit(&b)
+	c.log(slog.LevelInfo, "watchcache: relisted", "after", c.head, "at", at, "changes", len(ops))
+	return nil, c.commit(&b, ops)
 }
 
-// difference fills the batch with what turns the state into the listing.
-func (c *Cache[T]) difference(b *batch[T], listing state[T]) (err error) {
+// difference returns what turns the state into the listing.
+func (c *Cache[T]) difference(b *batch[T], listing state[T]) (ops []op[T], err error) {
 	var removals []op[T]
 	old, now := c.state.walk(ranges.Range{}), listing.walk(ranges.Range{})
 	hasOld, hasNow := old.next(), now.next()
@@ -538,16 +541,16 @@ func (c *Cache[T]) difference(b *batch[T], listing state[T]) (err error) {
 			removals = append(removals, op[T]{key: old.key(), remove: true})
 			hasOld = old.next()
 		case !hasOld || now.key() < old.key():
-			b.ops = append(b.ops, b.listed(now.key(), now.entry()))
+			ops = append(ops, b.listed(now.key(), now.entry()))
 			hasNow = now.next()
 		default:
-			if err := c.compare(b, now.key(), old.entry(), now.entry()); err != nil {
-				return err
+			if ops, err = c.compare(b, ops, now.key(), old.entry(), now.entry()); err != nil {
+				return nil, err
 			}
 			hasOld, hasNow = old.next(), now.next()
 		}
 	}
-	slices.SortStableFunc(b.ops, func(x, y op[T]) int {
+	slices.SortStableFunc(ops, func(x, y op[T]) int {
 		switch {
 		case x.revision < y.revision:
 			return -1
@@ -556,34 +559,32 @@ func (c *Cache[T]) difference(b *batch[T], listing state[T]) (err error) {
 		}
 		return 0
 	})
-	b.ops = append(b.ops, removals...)
-	return nil
+	return append(ops, removals...), nil
 }
 
-// compare adds to the batch what turns one entry into another.
-func (c *Cache[T]) compare(b *batch[T], key string, old, now entry[T]) error {
+// compare adds to the ops what turns one entry into another.
+func (c *Cache[T]) compare(b *batch[T], ops []op[T], key string, old, now entry[T]) ([]op[T], error) {
 	var equal bool
 	same := true
 	if err := guard("Options.Equal", func() { equal = c.opts.Equal(old.object, now.object) }); err != nil {
-		return err
+		return nil, err
 	}
 	if equal {
 		if now.revision != 0 && now.revision != old.revision {
 			b.touched = append(b.touched, Item[T]{Key: key, Revision: now.revision})
 		}
-		return nil
+		return ops, nil
 	}
 	if c.opts.SameIdentity != nil {
 		if err := guard("Options.SameIdentity", func() { same = c.opts.SameIdentity(old.object, now.object) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	put := b.listed(key, now)
 	if !same { // ordered where the new one is: a stable sort keeps the two together
-		b.ops = append(b.ops, op[T]{key: key, remove: true, revision: put.revision})
+		ops = append(ops, op[T]{key: key, remove: true, revision: put.revision})
 	}
-	b.ops = append(b.ops, put)
-	return nil
+	return append(ops, put), nil
 }
 
 // listed is the change to an item of a listing at the batch's revision.
@@ -629,7 +630,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) ([]*Watcher[T], error) {
 	if c.ready {
 		c.log(slog.LevelWarn, "watchcache: started anew; watchers expire", "from", c.head, "to", at)
 	}
-	c.state, c.epoch, c.sourceEpoch = listing, epoch, at.Epoch
+	c.state, c.epoch, c.sourceEpoch, c.era = listing, epoch, at.Epoch, &epoch
 	at.Epoch = epoch
 	c.oldest, c.relists = at, nil
 	c.advance(at, c.watchdog.Now())

@@ -6,15 +6,15 @@ import "sync/atomic"
 
 // Cell is a number with one writer and any number of readers. The zero Cell
 // holds 0. It must not be copied after first use.
-type Cell struct {
+type Cell[N ~uint64] struct {
 	n atomic.Uint64
 }
 
 // Set stores n. Only the one writer may call it.
-func (c *Cell) Set(n uint64) { c.n.Store(n) }
+func (c *Cell[N]) Set(n N) { c.n.Store(uint64(n)) }
 
 // Own returns the number as its writer knows it. Only the writer may call it.
-func (c *Cell) Own() uint64 { return c.n.Load() }
+func (c *Cell[N]) Own() N { return N(c.n.Load()) }
 
 // Get returns a number that was stored, perhaps not the newest. Anyone may call it.
-func (c *Cell) Get() uint64 { return c.n.Load() }
+func (c *Cell[N]) Get() N { return N(c.n.Load()) }

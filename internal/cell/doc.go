@@ -17,6 +17,10 @@
 // send), so that the compiler cannot hold it back. What a reader may see is an
 // older value, and each reader says why that is enough.
 //
+// A Cell is generic for the compiler's sake: code of a generic package is compiled
+// where it is used, and there only generic functions of further packages are
+// inlined.
+//
 // Under the race detector, and on every other architecture, Set is an atomic
 // store: there the same program is free of races by the letter.
 package cell

@@ -14,7 +14,7 @@ import (
 type Member struct {
 	// Cursor is the sequence number of the first event that the watcher has not
 	// put behind it. Its consumer is the one writer while it streams.
-	Cursor cell.Cell
+	Cursor cell.Cell[uint64]
 	// Owner is the watcher itself.
 	Owner any
 	// LagLimit is how many events behind the watcher is to be reported by
