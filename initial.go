@@ -64,41 +64,60 @@ func (p *initial[T]) fill(sel registry.Selection) {
 		from = p.last
 	}
 	p.drained = true
-	again := p.begun // the walk begins at the last key of the run before
-	add := func(key string, e entry[T]) bool {
-		if again {
-			if again = false; key == p.last {
-				return true
-			}
-		}
-		if in.To != "" && key >= in.To {
-			return false
-		}
-		if len(p.run) == cap(p.run) {
-			p.drained = false
-			return false
-		}
-		// Field by field into the cleared slot: a whole event would be built
-		// elsewhere and copied, at twice the time.
-		p.run = p.run[:len(p.run)+1]
-		ev := &p.run[len(p.run)-1]
-		ev.Type, ev.Initial, ev.Time = Added, true, p.began
-		ev.Key, ev.Object, ev.Revision = key, e.object, e.revision
-		return true
-	}
 	if sel.Index == 0 {
-		s.tree.Ascend(from, add)
+		p.fillByKey(ranges.Range{From: from, To: in.To})
 	} else {
-		in.From = from
-		for w := s.indexWalk(sel.Index-1, sel.Value, in); w.next(); {
-			if e, _ := s.get(w.key()); !add(w.key(), e) {
-				break
-			}
-		}
+		p.fillByIndex(sel, ranges.Range{From: from, To: in.To})
 	}
 	if p.begun = true; len(p.run) > 0 {
 		p.last = p.run[len(p.run)-1].Key
 	}
+}
+
+func (p *initial[T]) fillByKey(in ranges.Range) {
+	c := p.snapshot.state.tree.Cursor()
+	for ok := c.Seek(in.From); ok; ok = c.NextRun() {
+		keys, entries := c.Run()
+		if p.begun && len(p.run) == 0 && keys[0] == p.last { // where the last run ended
+			keys, entries = keys[1:], entries[1:]
+		}
+		for i := range entries {
+			if in.To != "" && keys[i] >= in.To {
+				return
+			}
+			if !p.add(keys[i], &entries[i]) {
+				return
+			}
+		}
+	}
+}
+
+func (p *initial[T]) fillByIndex(sel registry.Selection, in ranges.Range) {
+	s := p.snapshot.state
+	for w := s.indexWalk(sel.Index-1, sel.Value, in); w.next(); {
+		key := w.key()
+		if p.begun && key == p.last {
+			continue
+		}
+		if e, _ := s.get(key); !p.add(key, &e) {
+			return
+		}
+	}
+}
+
+// add puts an item into the run; false: there is one that has no room.
+func (p *initial[T]) add(key string, e *entry[T]) bool {
+	if len(p.run) == cap(p.run) {
+		p.drained = false
+		return false
+	}
+	// Field by field into the cleared slot: a whole event would be built
+	// elsewhere and copied, at twice the time.
+	p.run = p.run[:len(p.run)+1]
+	ev := &p.run[len(p.run)-1]
+	ev.Type, ev.Initial, ev.Time = Added, true, p.began
+	ev.Key, ev.Object, ev.Revision = key, e.object, e.revision
+	return true
 }
 
 // streamInitial delivers initial events for as long as nothing else is to be

@@ -70,7 +70,7 @@ func (i *Interval[T]) history(yield func(Event[T], error) bool) {
 func (i *Interval[T]) initial(yield func(Event[T], error) bool) {
 	now := i.cache.opts.Clock.Now()
 	for w := i.snapshot.state.walk(ranges.Range{}); w.next(); {
-		item := i.cache.item(w.key(), w.entry())
+		item := i.cache.item(w.key(), w.value())
 		event := Event[T]{Type: Added, Key: item.Key, Object: item.Object, Revision: item.Revision, Initial: true, Time: now}
 		if !yield(event, nil) {
 			return

@@ -100,7 +100,7 @@ func (s *Snapshot[T]) Interval() *Interval[T] {
 func (s *Snapshot[T]) forward(in ranges.Range) iter.Seq[Item[T]] {
 	return func(yield func(Item[T]) bool) {
 		for w := s.state.walk(in); w.next(); {
-			if !yield(s.cache.item(w.key(), w.entry())) {
+			if !yield(s.cache.item(w.key(), w.value())) {
 				return
 			}
 		}
@@ -110,7 +110,7 @@ func (s *Snapshot[T]) forward(in ranges.Range) iter.Seq[Item[T]] {
 func (s *Snapshot[T]) backward(in ranges.Range) iter.Seq[Item[T]] {
 	return func(yield func(Item[T]) bool) {
 		for w := s.state.walk(in); w.prev(); {
-			if !yield(s.cache.item(w.key(), w.entry())) {
+			if !yield(s.cache.item(w.key(), w.value())) {
 				return
 			}
 		}

@@ -1,32 +1,32 @@
 package watchcache
 
 import (
-	"sort"
+	"encoding/binary"
 
-	"github.com/tidwall/btree"
-
+	"github.com/watchcache/watchcache/internal/cowtree"
 	"github.com/watchcache/watchcache/internal/ranges"
 )
 
 // state is the current objects and their indexes. Copies share what neither has
 // changed since. Whoever changes a state is alone with it.
 type state[T any] struct {
-	tree    *btree.Map[string, entry[T]]
-	indexes []*btree.BTreeG[indexKey] // by index number
+	tree *cowtree.Tree[entry[T]]
+	// indexes, by index number, have a line for each value of each key: see
+	// indexLine. The object itself stands in the tree only, so that a write that
+	// changes no index value touches no index.
+	indexes []*cowtree.Tree[struct{}]
 }
 
-// indexKey is one line of an index. The object itself stands in the tree only,
-// so that a write that changes no index value touches no index.
-type indexKey struct{ value, key string }
-
-func (a indexKey) less(b indexKey) bool {
-	return a.value < b.value || a.value == b.value && a.key < b.key
+// indexLine is a key behind a value. The value's length comes first, so that no
+// value's lines begin with those of another, whatever bytes the two have.
+func indexLine(value, key string) string {
+	return string(binary.BigEndian.AppendUint64(nil, uint64(len(value)))) + value + key
 }
 
 func newState[T any](indexes int) state[T] {
-	s := state[T]{tree: new(btree.Map[string, entry[T]]), indexes: make([]*btree.BTreeG[indexKey], indexes)}
+	s := state[T]{tree: new(cowtree.Tree[entry[T]]), indexes: make([]*cowtree.Tree[struct{}], indexes)}
 	for i := range s.indexes {
-		s.indexes[i] = btree.NewBTreeGOptions(indexKey.less, btree.Options{NoLocks: true})
+		s.indexes[i] = new(cowtree.Tree[struct{}])
 	}
 	return s
 }
@@ -36,7 +36,7 @@ func newState[T any](indexes int) state[T] {
 func (s state[T]) copy() state[T] {
 	c := state[T]{tree: s.tree.Copy()}
 	if len(s.indexes) > 0 {
-		c.indexes = make([]*btree.BTreeG[indexKey], len(s.indexes))
+		c.indexes = make([]*cowtree.Tree[struct{}], len(s.indexes))
 		for i, index := range s.indexes {
 			c.indexes[i] = index.Copy()
 		}
@@ -67,12 +67,12 @@ func (s state[T]) reindex(key string, before, after *derived) {
 		old, now := before.values(i), after.values(i)
 		for _, value := range old {
 			if !contains(now, value) {
-				index.Delete(indexKey{value, key})
+				index.Delete(indexLine(value, key))
 			}
 		}
 		for _, value := range now {
 			if !contains(old, value) {
-				index.Set(indexKey{value, key})
+				index.Set(indexLine(value, key), struct{}{})
 			}
 		}
 	}
@@ -93,90 +93,66 @@ func (s state[T]) get(key string) (entry[T], bool) { return s.tree.Get(key) }
 func (s state[T]) len() int { return s.tree.Len() }
 
 // rank returns how many keys are below key.
-func (s state[T]) rank(key string) int {
-	return sort.Search(s.tree.Len(), func(n int) bool {
-		k, _, _ := s.tree.GetAt(n)
-		return k >= key
-	})
+func (s state[T]) rank(key string) int { return s.tree.Rank(key) }
+
+// walk steps through the keys of a range, in one direction.
+type walk[V any] struct {
+	cursor cowtree.Cursor[V]
+	in     ranges.Range
+	begun  bool
 }
 
-// walk steps through the keys of a range.
-type walk[T any] struct {
-	iter  btree.MapIter[string, entry[T]]
-	in    ranges.Range
-	begun bool
+func (s state[T]) walk(in ranges.Range) walk[entry[T]] {
+	return walk[entry[T]]{cursor: s.tree.Cursor(), in: in}
 }
-
-func (s state[T]) walk(in ranges.Range) walk[T] { return walk[T]{iter: s.tree.Iter(), in: in} }
 
 // next moves to the next key, at first to the first.
-func (w *walk[T]) next() bool {
-	if !w.begun {
+func (w *walk[V]) next() bool {
+	ok := false
+	if w.begun {
+		ok = w.cursor.Next()
+	} else {
 		w.begun = true
-		return w.iter.Seek(w.in.From) && w.inside()
+		ok = w.cursor.Seek(w.in.From)
 	}
-	return w.iter.Next() && w.inside()
+	return ok && (w.in.To == "" || w.cursor.Key() < w.in.To)
 }
 
 // prev moves to the previous key, at first to the last.
-func (w *walk[T]) prev() bool {
+func (w *walk[V]) prev() bool {
+	ok := false
 	switch {
 	case w.begun:
-		return w.iter.Prev() && w.iter.Key() >= w.in.From
-	case w.in.To == "" || !w.iter.Seek(w.in.To):
-		w.begun = true
-		return w.iter.Last() && w.iter.Key() >= w.in.From
+		ok = w.cursor.Prev()
+	case w.in.To == "":
+		ok = w.cursor.Last()
+	default:
+		w.cursor.Seek(w.in.To)
+		ok = w.cursor.Prev()
 	}
 	w.begun = true
-	return w.iter.Prev() && w.iter.Key() >= w.in.From
+	return ok && w.cursor.Key() >= w.in.From
 }
 
-func (w *walk[T]) inside() bool { return w.in.To == "" || w.iter.Key() < w.in.To }
-
-func (w *walk[T]) key() string     { return w.iter.Key() }
-func (w *walk[T]) entry() entry[T] { return w.iter.Value() }
+func (w *walk[V]) key() string { return w.cursor.Key() }
+func (w *walk[V]) value() V    { return w.cursor.Value() }
 
 // indexWalk steps through the keys of a range that have a value in an index.
 type indexWalk struct {
-	iter  btree.IterG[indexKey]
-	value string
-	in    ranges.Range
-	begun bool
+	lines walk[struct{}]
+	begin int // of the key in a line
 }
 
 func (s state[T]) indexWalk(index int, value string, in ranges.Range) indexWalk {
-	return indexWalk{iter: s.indexes[index].Iter(), value: value, in: in}
-}
-
-func (w *indexWalk) next() bool {
-	ok := false
-	if w.begun {
-		ok = w.iter.Next()
-	} else {
-		w.begun = true
-		ok = w.iter.Seek(indexKey{w.value, w.in.From})
+	of := indexLine(value, "")
+	lines := ranges.OfPrefix(of)
+	lines.From = of + in.From
+	if in.To != "" {
+		lines.To = of + in.To
 	}
-	return ok && w.inside()
+	return indexWalk{walk[struct{}]{cursor: s.indexes[index].Cursor(), in: lines}, len(of)}
 }
 
-func (w *indexWalk) prev() bool {
-	ok := false
-	switch {
-	case w.begun:
-		ok = w.iter.Prev()
-	case w.in.To != "" && w.iter.Seek(indexKey{w.value, w.in.To}),
-		w.in.To == "" && w.iter.Seek(indexKey{w.value + "\x00", ""}): // the least value above
-		ok = w.iter.Prev()
-	default:
-		ok = w.iter.Last()
-	}
-	w.begun = true
-	return ok && w.inside()
-}
-
-func (w *indexWalk) inside() bool {
-	at := w.iter.Item()
-	return at.value == w.value && w.in.Contains(at.key)
-}
-
-func (w *indexWalk) key() string { return w.iter.Item().key }
+func (w *indexWalk) next() bool  { return w.lines.next() }
+func (w *indexWalk) prev() bool  { return w.lines.prev() }
+func (w *indexWalk) key() string { return w.lines.key()[w.begin:] }

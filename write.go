@@ -541,10 +541,10 @@ func (c *Cache[T]) difference(b *batch[T], listing state[T]) (ops []op[T], err e
 			removals = append(removals, op[T]{key: old.key(), remove: true})
 			hasOld = old.next()
 		case !hasOld || now.key() < old.key():
-			ops = append(ops, b.listed(now.key(), now.entry()))
+			ops = append(ops, b.listed(now.key(), now.value()))
 			hasNow = now.next()
 		default:
-			if ops, err = c.compare(b, ops, now.key(), old.entry(), now.entry()); err != nil {
+			if ops, err = c.compare(b, ops, now.key(), old.value(), now.value()); err != nil {
 				return nil, err
 			}
 			hasOld, hasNow = old.next(), now.next()
@@ -652,7 +652,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) ([]*Watcher[T], error) {
 // are its own, and Publish has its say.
 func (c *Cache[T]) adopt(at Position, listing state[T]) (err error) {
 	for w := listing.walk(ranges.Range{}); w.next(); {
-		e := w.entry()
+		e := w.value()
 		if e.revision != 0 && c.opts.Publish == nil {
 			continue
 		}
