@@ -189,12 +189,15 @@ func (w *Watcher[T]) fillSynced(ev *Event[T], at Position) {
 func (w *Watcher[T]) finishInitial() {
 	c := w.c
 	w.start = mark{w.taking.revision, w.taking.part}
+	ok := true
 	c.mu.Lock()
 	if w.initial.Load() != nil { // neither ended nor parked meanwhile
 		w.initial.Store(nil)
 		w.placed.Store(true)
 		w.phase.Store(uint32(PhaseStreaming))
-		c.registry.Stream(&w.member, c.ring.head.Load())
+		if ok = c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load()); !ok {
+			w.attention.Or(overrun) // before anybody could find what is left
+		}
 	}
 	c.mu.Unlock()
 	if w.unsynced {
@@ -202,6 +205,9 @@ func (w *Watcher[T]) finishInitial() {
 		w.synced.Close()
 	}
 	w.armAfter(c.watchdog.Now(), w.rules.limits.StreamIdle, PhaseStreaming)
+	if !ok {
+		w.judge(true, 0) // history was shorter than the initial phase long
+	}
 }
 
 // restart begins a new initial phase, for a consumer that comes back after

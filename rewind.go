@@ -82,15 +82,16 @@ func (c *Cache[T]) reaches(at Position) error {
 // rewind undoes history from the current state back to a revision.
 func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 	c.mu.Lock()
+	if err := c.reaches(Position{Epoch: c.epoch, Revision: revision}); err != nil {
+		c.mu.Unlock()
+		return nil, err // history was trimmed, or numbered anew, meanwhile
+	}
 	now, head, oldest := c.snapshotLocked(), c.ring.head.Load(), c.ring.oldest.Load()
 	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: Position{Epoch: c.epoch, Revision: revision}}
 	holes := append([]relist(nil), c.relists...)
 	c.mu.Unlock()
 	expired := func() error {
 		return &ExpiredError{Requested: s.position, Oldest: c.Oldest()}
-	}
-	if now.position.Revision < revision {
-		return nil, expired() // numbered anew meanwhile
 	}
 	for seq := head; ; seq-- {
 		for n := len(holes) - 1; n >= 0 && holes[n].seq >= seq && holes[n].upTo > revision; n-- {

@@ -294,7 +294,7 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		} else {
 			w.unsynced = true
 		}
-		c.registry.Stream(&w.member, head)
+		c.registry.Stream(&w.member, head, c.ring.oldest.Load())
 	}
 	return nil
 }
@@ -324,7 +324,7 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	if w.attention.Load()&ended == 0 {
 		c.registry.Cover(w.group, from, list)
 		c.registry.Park(&w.member) // its lag is another one now
-		c.registry.Stream(&w.member, c.ring.head.Load())
+		c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load())
 		if len(list) == 0 && w.unsynced {
 			w.unsynced = false
 			w.synced.Close()

@@ -60,6 +60,9 @@ type Group struct {
 	need minheap.Heap[byNeed] // streaming members, by what they still need
 	due  minheap.Heap[byDue]  // those of them with a limit on lag
 
+	// gone is the last entry that history has dropped, plus one: no member whose
+	// cursor is below can go on.
+	gone uint64
 	// first is the list's first entry that history still has; the group stands
 	// in Registry.unread by it while there is one.
 	first    uint64

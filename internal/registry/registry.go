@@ -104,14 +104,19 @@ func (r *Registry) Park(m *Member) {
 }
 
 // Stream starts looking at m, whose cursor is set. head is the sequence number
-// of the next event.
-func (r *Registry) Stream(m *Member, head uint64) {
+// of the next event, and history begins at oldest. It returns false, and does not
+// look at m, if history has dropped an event that m needs.
+func (r *Registry) Stream(m *Member, head, oldest uint64) bool {
 	m.need = m.Cursor.Get()
+	if m.group.all && m.need < oldest || m.need < m.group.gone {
+		return false
+	}
 	m.group.need.Push(byNeed{m})
 	if m.LagLimit > 0 {
 		m.due = r.nextDue(m, head)
 		m.group.due.Push(byDue{m})
 	}
+	return true
 }
 
 func (r *Registry) nextDue(m *Member, head uint64) uint64 {
@@ -196,6 +201,8 @@ func (r *Registry) Overrun(oldest uint64, judge func(*Member)) {
 	r.everything.overrun(r, oldest, judge)
 	for r.unread.Len() > 0 && r.unread.Min().first < oldest {
 		g := r.unread.Min()
+		seqs := g.load()
+		g.gone = seqs[search(seqs, oldest)-1] + 1
 		g.overrun(r, oldest, judge)
 		if next, ok := g.Next(oldest); ok {
 			g.first = next
