@@ -75,8 +75,9 @@ type Watcher[T any] struct {
 	start     mark
 	coalesced *coalesced // with Coalesce
 
-	timer watchdog.Timer
-	seen  *seen // the watchdog's own
+	timer   watchdog.Timer
+	seen    *seen                       // the watchdog's own
+	release atomic.Pointer[func() bool] // lets go of the context; follow's, for announce
 
 	// Guarded by Cache.mu. draining is written before attention gets the flag
 	// drain, and err before it gets ended, and neither changes after.
@@ -84,7 +85,6 @@ type Watcher[T any] struct {
 	draining *draining
 	err      error
 	settled  uint64 // of taken, what Cache.delivered has
-	release  func() bool
 }
 
 // rules are a stall policy with its limits, shared by watchers.
@@ -180,23 +180,26 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	}
 	selection := opts.selection(c.indexNames)
 	var now time.Time
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	for {
-		if err := c.awaitFresh(ctx, opts.AtLeast, opts.AtLeastWait); err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		fresh := c.ready && c.head.Revision >= opts.AtLeast
-		if !fresh { // numbered anew since; wait again
-			c.mu.Unlock()
-			continue
-		}
 		now = c.opts.Clock.Now()
-		err := w.register(opts.Start, selection, now)
+		c.mu.Lock()
+		fresh, err := c.ready && c.head.Revision >= opts.AtLeast, error(nil)
+		if fresh || c.draining {
+			err = w.register(opts.Start, selection, now)
+		}
 		c.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		break
+		if fresh {
+			break
+		}
+		if err := c.awaitFresh(ctx, opts.AtLeast, opts.AtLeastWait); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.cover(selection); err != nil {
 		w.end(err)
@@ -218,18 +221,6 @@ func newRules(policy StallPolicy, field string) (*rules, error) {
 
 // awaitFresh waits until the cache is ready and has a revision.
 func (c *Cache[T]) awaitFresh(ctx context.Context, atLeast uint64, most time.Duration) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	c.mu.RLock()
-	met, refused := c.ready && c.head.Revision >= atLeast, c.draining
-	c.mu.RUnlock()
-	switch {
-	case refused:
-		return ErrClosed
-	case met:
-		return nil
-	}
 	var timeout <-chan time.Time
 	if most > 0 {
 		timeout = c.opts.Clock.After(most)
@@ -374,11 +365,8 @@ func (w *Watcher[T]) follow(ctx context.Context) {
 		return
 	}
 	release := context.AfterFunc(ctx, func() { w.end(context.Cause(ctx)) })
-	w.c.mu.Lock()
-	over := w.attention.Load()&ended != 0
-	w.release = release
-	w.c.mu.Unlock()
-	if over {
+	w.release.Store(&release)
+	if w.attention.Load()&ended != 0 { // it may have ended before announce could see it
 		release()
 	}
 }
@@ -461,6 +449,9 @@ func (w *Watcher[T]) endLocked(err error) bool {
 	c.watchers[w.place].place = w.place
 	c.watchers[last] = nil
 	c.watchers = c.watchers[:last]
+	if last == 0 {
+		c.emptied.Fire()
+	}
 	c.ended[endingOf(err)]++
 	w.settleLocked()
 	return true
@@ -469,17 +460,11 @@ func (w *Watcher[T]) endLocked(err error) bool {
 // announce tells everybody that the watcher has ended.
 func (w *Watcher[T]) announce() {
 	w.c.watchdog.Cancel(&w.timer)
-	w.c.mu.RLock()
-	release, left := w.release, len(w.c.watchers)
-	w.c.mu.RUnlock()
-	if release != nil {
-		release()
+	if release := w.release.Load(); release != nil {
+		(*release)()
 	}
 	w.done.Close()
 	w.own.Fire()
-	if left == 0 {
-		w.c.emptied.Fire()
-	}
 }
 
 // settle adds to the cache's count what the watcher has delivered since it last
