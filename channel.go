@@ -11,6 +11,10 @@ package watchcache
 // and closes the channel after what is buffered. A consumer that leaves early
 // must call Stop.
 //
+// What is buffered was sent, so that Position and Delivered may be ahead of the
+// receiver by the buffer, and behind it for the moment in which an unbuffered send
+// is being noted: a receiver that resumes keeps the events' own revisions.
+//
 // A negative buffer is none. If the watcher has its consumer already, the channel
 // is closed, and the watcher unharmed.
 func (w *Watcher[T]) Channel(buffer int) <-chan Event[T] {

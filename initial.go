@@ -214,12 +214,12 @@ func (w *Watcher[T]) finishInitial() {
 // VerdictResync.
 func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	c := w.c
+	now := c.opts.Clock.Now()
 	c.mu.Lock()
 	if w.attention.Load()&(ended|resync) != resync {
 		c.mu.Unlock()
 		return false
 	}
-	now := c.opts.Clock.Now()
 	head := c.ring.head.Load()
 	snapshot := c.snapshotLocked()
 	w.initial.Store(&initial[T]{snapshot: snapshot, began: now})

@@ -246,8 +246,9 @@ func FromNow() Start { return Start{kind: startNow} }
 // After resumes: it starts with the first change after p.
 func After(p Position) Start { return Start{kind: startPosition, position: p} }
 
-// AfterRevision is After for a revision of the current epoch, whatever that is.
-// Prefer After: it notices when revisions are numbered anew.
+// AfterRevision is After for a revision of the current epoch, whatever that is,
+// with Part 0. Prefer After: it notices when revisions are numbered anew, and
+// knows about commits that continue a revision.
 func AfterRevision(revision uint64) Start {
 	return Start{kind: startRevision, position: Position{Revision: revision}}
 }

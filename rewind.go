@@ -130,11 +130,12 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 }
 
 func (r *rewound[T]) find(c *Cache[T], at Position) *Snapshot[T] {
+	now := c.watchdog.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.states {
 		if s.position.Epoch == at.Epoch && s.position.Revision == at.Revision {
-			c.watchdog.Set(&r.timer, c.watchdog.Now()+rewoundIdle)
+			c.watchdog.Set(&r.timer, now+rewoundIdle)
 			return s
 		}
 	}
@@ -142,13 +143,14 @@ func (r *rewound[T]) find(c *Cache[T], at Position) *Snapshot[T] {
 }
 
 func (r *rewound[T]) keep(c *Cache[T], s *Snapshot[T]) {
+	now := c.watchdog.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.states) == rewoundStates {
 		r.states = append(r.states[:0:0], r.states[1:]...)
 	}
 	r.states = append(r.states, s)
-	c.watchdog.Set(&r.timer, c.watchdog.Now()+rewoundIdle)
+	c.watchdog.Set(&r.timer, now+rewoundIdle)
 }
 
 // drop forgets states before a revision: history does not reach them any more.

@@ -41,10 +41,7 @@ func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 		return fmt.Errorf("%w: Run: the cache has its source", ErrInUse)
 	}
 	defer c.source.end()
-	c.mu.RLock()
-	closed := c.draining
-	c.mu.RUnlock()
-	if closed { // before it could cancel this Run
+	if c.refusesWrites() { // closed before it could cancel this Run
 		return ErrClosed
 	}
 	defer c.setStatus(func(s *Status) { s.Connected = false })
@@ -57,7 +54,7 @@ func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 		var terminal *terminalError
 		var retry *retryError
 		switch {
-		case errors.Is(err, ErrClosed):
+		case c.refusesWrites(): // the source's own ErrClosed would be another cache's
 			return ErrClosed
 		case errors.As(err, &terminal):
 			c.setStatus(func(s *Status) { s.Connected, s.LastError = false, err })
@@ -75,6 +72,12 @@ func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (c *Cache[T]) refusesWrites() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.draining
 }
 
 // run is one Run.
@@ -212,16 +215,16 @@ func (s *sourceState) close() {
 // requestProgress asks the source for progress, if it can be asked, is not being
 // asked, and was not just asked. It returns a channel for when to try again.
 func (c *Cache[T]) requestProgress() <-chan time.Time {
-	s := &c.source
+	s, now := &c.source, c.watchdog.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.requester == nil {
-		return nil
-	}
-	now := c.watchdog.Now()
-	if !s.asking && (s.asked == 0 || now-s.asked >= progressInterval) {
+	requester := s.requester
+	if requester != nil && !s.asking && (s.asked == 0 || now-s.asked >= progressInterval) {
 		s.asking, s.asked = true, max(now, 1)
-		go c.askProgress(s.ctx, s.requester)
+		go c.askProgress(s.ctx, requester)
+	}
+	s.mu.Unlock()
+	if requester == nil {
+		return nil
 	}
 	return c.opts.Clock.After(progressInterval)
 }

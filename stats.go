@@ -33,16 +33,17 @@ func (c *Cache[T]) Status() (Status, <-chan struct{}) {
 // setStatus changes the status, and tells if it has changed. setStatusLocked is
 // for a caller that holds mu.
 func (c *Cache[T]) setStatus(change func(*Status)) {
+	now := c.opts.Clock.Now()
 	c.mu.Lock()
-	c.setStatusLocked(change)
+	c.setStatusLocked(now, change)
 	c.mu.Unlock()
 }
 
-func (c *Cache[T]) setStatusLocked(change func(*Status)) {
+func (c *Cache[T]) setStatusLocked(now time.Time, change func(*Status)) {
 	before := c.status
 	change(&c.status)
 	if c.status.Ready != before.Ready || c.status.Connected != before.Connected {
-		c.status.Since = c.opts.Clock.Now()
+		c.status.Since = now
 	} else if c.status.LastError == nil && before.LastError == nil {
 		return
 	}
@@ -116,13 +117,14 @@ type Stats struct {
 // Stats returns the cache's figures. It costs a little for each watcher, outside
 // the cache's lock.
 func (c *Cache[T]) Stats() Stats {
+	now := c.watchdog.Now()
 	c.mu.RLock()
 	s := Stats{
 		Position:      c.head,
 		Oldest:        c.oldest,
 		Objects:       c.state.len(),
 		History:       c.ring.len(),
-		SinceProgress: max(0, c.watchdog.Now()-c.progressed),
+		SinceProgress: max(0, now-c.progressed),
 		Watchers:      len(c.watchers),
 		Deliveries:    c.delivered,
 		Endings: Endings{
