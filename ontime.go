@@ -23,13 +23,13 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 	if p := w.plan; p != nil {
 		w.onPlan(p, now)
 	}
-	if limit, since := w.idleSince(now); limit > 0 && now-since >= limit {
+	if limit, since := w.idleSince(now); limit > 0 && now-max(since, w.seen.asked) >= limit {
 		w.seen.asked = now
 		w.judge(false, now-since)
 	}
 	w.armPlan(now)
 	if limit, since := w.idleSince(now); limit > 0 {
-		due := since + limit
+		due := max(since, w.seen.asked) + limit
 		if w.inexact() {
 			due = min(due, now+limit/8)
 		}
@@ -85,7 +85,7 @@ func (w *Watcher[T]) onPlan(p *plan, now time.Duration) {
 }
 
 // idleSince returns the limit that counts in the watcher's phase, 0 for none,
-// and the time from which it counts.
+// and since when there has been something to take and nothing was taken.
 func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
 	switch w.currentPhase() {
 	case PhaseInitial:
@@ -93,13 +93,13 @@ func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
 		if limit >= NoLimit-now || w.attention.Load()&resync != 0 {
 			return 0, 0 // a parked watcher holds nothing
 		}
-		return limit, max(w.progress(now), w.seen.asked)
+		return limit, w.progress(now)
 	case PhaseStreaming:
 		limit = w.rules.limits.StreamIdle
 		if limit >= NoLimit-now {
 			return 0, 0
 		}
-		return limit, max(w.progress(now), w.seen.asked, w.behindSince(now))
+		return limit, max(w.progress(now), w.behindSince(now))
 	}
 	return 0, 0
 }

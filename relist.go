@@ -30,14 +30,11 @@ func (c *Cache[T]) Replace(at Position, items iter.Seq2[Item[T], error]) error {
 	}
 	c.turn.Lock()
 	was := c.head
-	ended, err := c.replace(at, listing)
+	err = c.replace(at, listing)
 	now := c.head
 	c.endTurn()
-	for _, w := range ended {
-		w.announce()
-	}
 	if err == nil && now != was {
-		c.log(slog.LevelInfo, "watchcache: state replaced", "from", was, "to", now, "expired watchers", len(ended))
+		c.log(slog.LevelInfo, "watchcache: state replaced", "from", was, "to", now)
 	}
 	return err
 }
@@ -75,14 +72,14 @@ func (c *Cache[T]) listItem(listing state[T], item Item[T]) error {
 	return nil
 }
 
-// replace is Replace in the writer's turn. It returns the watchers that it ended.
-func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error) {
+// replace is Replace in the writer's turn.
+func (c *Cache[T]) replace(at Position, listing state[T]) error {
 	if at.Epoch == "" || at.Epoch == c.epoch {
 		at.Epoch = c.sourceEpoch
 	}
 	if at.Revision == 0 && !c.opts.Mirror && at.Epoch == c.sourceEpoch {
 		if at.Revision = c.head.Revision + 1; at.Revision == 0 {
-			return nil, &RevisionError{c.head.Revision, c.head.Revision}
+			return &RevisionError{c.head.Revision, c.head.Revision}
 		}
 	}
 	anew := !c.ready || at.Epoch != c.sourceEpoch || at.Revision < c.head.Revision
@@ -92,7 +89,7 @@ func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error)
 	b := batch[T]{revision: at.Revision, part: at.Part}
 	ops, err := c.difference(&b, listing)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	hole := at.Revision > c.head.Revision
 	switch {
@@ -101,10 +98,10 @@ func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.draining {
-			return nil, ErrClosed
+			return ErrClosed
 		}
 		c.progressed = now
-		return nil, nil
+		return nil
 	case !hole || c.opts.Relist == RelistExpire:
 		if !hole {
 			at.Part = c.head.Part + 1 // what was resumable at this revision is not any more
@@ -112,7 +109,7 @@ func (c *Cache[T]) replace(at Position, listing state[T]) ([]*Watcher[T], error)
 		return c.renew(at, listing)
 	}
 	b.relist = &relist{after: c.head, upTo: at.Revision, seq: c.ring.tail}
-	return nil, c.commit(&b, ops)
+	return c.commit(&b, ops)
 }
 
 // difference returns what turns the state into the listing.
@@ -190,13 +187,28 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 		c.state.tree.Set(item.Key, e)
 	}
 	c.relists = append(c.relists, *b.relist)
+	// A client that was ahead may know what happened in the hole; the difference
+	// does not take it from there.
+	c.endInTurn(func(w *Watcher[T]) bool {
+		return w.ahead > b.relist.after.Revision && w.ahead < b.relist.upTo
+	})
+}
+
+// endInTurn ends watchers as expired; the caller, in its turn, holds mu, and they
+// are told when the turn has ended.
+func (c *Cache[T]) endInTurn(which func(*Watcher[T]) bool) {
+	for _, w := range slices.Clone(c.watchers) {
+		if which(w) && w.endLocked(w.expired(c.oldest)) {
+			c.gone = append(c.gone, w)
+		}
+	}
 }
 
 // renew makes a listing the state with no history before it, and ends whoever
 // watched the old one. Writer's turn.
-func (c *Cache[T]) renew(at Position, listing state[T]) ([]*Watcher[T], error) {
+func (c *Cache[T]) renew(at Position, listing state[T]) error {
 	if err := c.adopt(at, listing); err != nil {
-		return nil, err
+		return err
 	}
 	epoch := c.epoch
 	switch {
@@ -211,16 +223,13 @@ func (c *Cache[T]) renew(at Position, listing state[T]) ([]*Watcher[T], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	c.state, c.epoch, c.sourceEpoch, c.era = listing, epoch, at.Epoch, &epoch
 	at.Epoch = epoch
 	c.oldest, c.relists = at, nil
 	c.advance(at, c.watchdog.Since(now))
-	ended := c.endAll(func(w *Watcher[T]) error {
-		position, _ := w.Position()
-		return &ExpiredError{Requested: position, Oldest: at}
-	})
+	c.endInTurn(func(*Watcher[T]) bool { return true })
 	c.ring.clear() // after endAll: whoever finds nothing knows why
 	c.rewound.drop(math.MaxUint64)
 	if !c.ready {
@@ -228,7 +237,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) ([]*Watcher[T], error) {
 		c.setStatusLocked(now, func(s *Status) { s.Ready = true })
 	}
 	c.moved.Fire()
-	return ended, nil
+	return nil
 }
 
 // adopt makes a listing fit to be the state: revisions that the listing left out

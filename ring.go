@@ -24,10 +24,11 @@ type ring[T any] struct {
 	window atomic.Pointer[window[T]]
 	parted atomic.Bool // an event ever had a part other than 0
 
-	shift   uint         // log2 of the events in a chunk
-	tail    uint64       // the next slot to fill: head, but inside a turn
-	commit  uint64       // where the newest commit begins
-	bytes   atomic.Int64 // what the events from oldest on weigh
+	shift   uint                        // log2 of the events in a chunk
+	tail    uint64                      // the next slot to fill: head, but inside a turn
+	commit  uint64                      // where the newest commit begins
+	lastEnd struct{ begin, end uint64 } // the last answer of endOf
+	bytes   atomic.Int64                // what the events from oldest on weigh
 	columns columns
 	limits  ringLimits
 }
@@ -320,18 +321,50 @@ func (r *ring[T]) cut(now time.Duration) uint64 {
 			cut = max(cut, seq+1)
 		}
 	}
-	if r.limits.retention > 0 && r.tail-oldest > uint64(r.limits.keep) {
-		for cut < r.tail-uint64(r.limits.keep) && r.age(cut)+r.limits.retention <= now {
-			cut++
-		}
-	}
 	for cut > oldest && cut < r.commit { // to the end of a commit
 		if c, i := r.find(cut - 1); !c.slots[i].More {
 			break
 		}
 		cut++
 	}
+	for r.expires(cut, now) {
+		cut = r.endOf(cut)
+	}
 	return min(cut, r.commit)
+}
+
+// expires reports whether the commit that begins at seq is to be dropped by its
+// age: as a whole, and not as one of the newest events that are kept.
+func (r *ring[T]) expires(seq uint64, now time.Duration) bool {
+	return r.limits.retention > 0 && seq < r.commit && r.age(seq)+r.limits.retention <= now && r.ages(seq)
+}
+
+// ages reports whether age alone keeps the commit that begins at seq.
+func (r *ring[T]) ages(seq uint64) bool {
+	return seq < r.commit && r.endOf(seq)+uint64(r.limits.keep) <= r.tail
+}
+
+// endOf returns where the commit that begins at seq ends. The last answer is kept:
+// a huge commit that has to stay is not looked through again and again.
+func (r *ring[T]) endOf(seq uint64) uint64 {
+	if r.lastEnd.begin != seq || r.lastEnd.end == 0 {
+		end := seq + 1
+		for c, i := r.find(seq); c.slots[i].More; c, i = r.find(end - 1) {
+			end++
+		}
+		r.lastEnd.begin, r.lastEnd.end = seq, end
+	}
+	return r.lastEnd.end
+}
+
+// nextExpiry returns when the oldest commit is to be dropped by its age; false:
+// not before there is another commit.
+func (r *ring[T]) nextExpiry() (time.Duration, bool) {
+	oldest := r.oldest.Load()
+	if r.limits.retention == 0 || !r.ages(oldest) {
+		return 0, false
+	}
+	return r.age(oldest) + r.limits.retention, true
 }
 
 // age returns when the event seq, which history has, was committed.

@@ -45,9 +45,12 @@ func (c *Cache[T]) trim(now time.Duration) {
 		chunk, i := c.ring.find(cut - 1)
 		c.dropTo(cut, Position{Epoch: c.epoch, Revision: chunk.slots[i].Revision, Part: chunk.part(i)}, false)
 	}
-	if c.opts.Retention > 0 && !c.ageArmed && c.ring.len() > c.opts.Keep {
+	if c.ageArmed {
+		return
+	}
+	if due, ok := c.ring.nextExpiry(); ok {
 		c.ageArmed = true
-		c.watchdog.Set(&c.ageTimer, c.ring.age(c.ring.oldest.Load())+c.opts.Retention)
+		c.watchdog.Set(&c.ageTimer, due)
 	}
 }
 

@@ -30,7 +30,8 @@ type Cache[T any] struct {
 	// or closes ever waits for it. Lock order: turn, then mu, then the locks of
 	// internal packages, which are leaves.
 	turn     sync.Mutex
-	suspects []suspect[T] // found in this turn, judged after it
+	suspects []suspect[T]  // found in this turn, judged after it
+	gone     []*Watcher[T] // ended in this turn, told after it
 
 	// mu makes a commit visible whole: it guards the published state, the
 	// watchers and all that follows. It is never held while user code runs, and
@@ -285,7 +286,11 @@ func notReady(ready bool, err, last error) error {
 // writer, may be called from anywhere and more than once, and returns nil.
 func (c *Cache[T]) Close() error {
 	c.mu.Lock()
-	watchers := c.closeLocked()
+	c.closed, c.draining = true, true
+	watchers := slices.Clone(c.watchers)
+	for _, w := range watchers {
+		w.endLocked(ErrClosed)
+	}
 	c.mu.Unlock()
 	for _, w := range watchers {
 		w.announce()
@@ -296,21 +301,6 @@ func (c *Cache[T]) Close() error {
 	c.statusChanged.Fire()
 	c.emptied.Fire()
 	return nil
-}
-
-func (c *Cache[T]) closeLocked() []*Watcher[T] {
-	c.closed, c.draining = true, true
-	return c.endAll(func(*Watcher[T]) error { return ErrClosed })
-}
-
-// endAll ends every watcher; the caller, which holds mu, announces it after it
-// has let go.
-func (c *Cache[T]) endAll(reason func(*Watcher[T]) error) []*Watcher[T] {
-	watchers := slices.Clone(c.watchers)
-	for _, w := range watchers {
-		w.endLocked(reason(w))
-	}
-	return watchers
 }
 
 // Shutdown refuses writes and new watchers, lets each watcher take what was

@@ -83,6 +83,7 @@ type Watcher[T any] struct {
 	// drain, and err before it gets ended, and neither changes after.
 	place    int32 // in Cache.watchers
 	draining *draining
+	ahead    uint64 // the revision that a client, allowed to be ahead, is at; 0: none
 	err      error
 	settled  uint64 // of taken, what Cache.delivered has
 }
@@ -262,7 +263,7 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		case err == nil:
 			cursor = c.ring.after(after)
 		case errors.Is(err, ErrFuture) && start.allowFuture:
-			w.floor = true
+			w.floor, w.ahead = true, after.Revision
 		default:
 			return err
 		}
@@ -328,6 +329,18 @@ func (w *Watcher[T]) startPosition() Position {
 	return Position{Epoch: *w.epoch, Revision: w.start.revision, Part: w.start.part}
 }
 
+// expired is the end of a watcher that the cache's numbering has left behind; the
+// caller holds mu.
+func (w *Watcher[T]) expired(oldest Position) error {
+	at, ok := w.Position()
+	if p := w.initial.Load(); p != nil {
+		at = p.snapshot.position
+	} else if !ok { // parked
+		at = Position{Epoch: *w.epoch, Revision: w.position.Get()}
+	}
+	return &ExpiredError{Requested: at, Oldest: oldest}
+}
+
 // concerns reports whether a selection selects the event's old or new object.
 func (c *chunk[T]) concerns(i uint64, selection registry.Selection) bool {
 	if !selection.HasKey(c.slots[i].Key) {
@@ -356,6 +369,7 @@ func (w *Watcher[T]) schedule(opts *WatchOptions[T], wall time.Time) {
 		}
 	}
 	w.armAfter(now, w.rules.limits.InitialIdle, PhaseInitial)
+	w.armAfter(now, w.rules.limits.StreamIdle, PhaseStreaming)
 	w.armPlan(now)
 }
 

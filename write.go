@@ -352,11 +352,15 @@ func (c *Cache[T]) Progress(revision uint64) error {
 	return nil
 }
 
-// endTurn ends the writer's turn, and then has judged what the turn found.
+// endTurn ends the writer's turn, tells the watchers that it ended, and has judged
+// those that it found wanting.
 func (c *Cache[T]) endTurn() {
-	suspects := c.suspects
-	c.suspects = nil
+	suspects, gone := c.suspects, c.gone
+	c.suspects, c.gone = nil, nil
 	c.turn.Unlock()
+	for _, w := range gone {
+		w.announce()
+	}
 	for _, s := range suspects {
 		s.watcher.judge(s.overrun, 0)
 	}

@@ -1,0 +1,11 @@
+package main
+
+func Example() {
+	main()
+	// Output:
+	// 1 Added beta/search true
+	// 1 Synced  false
+	// 2 Modified beta/search false
+	// 4 Deleted beta/search false
+	// the end: watchcache: closed
+}
