@@ -4,11 +4,9 @@ import "time"
 
 // seen is what the watchdog last saw of a watcher. It is the watchdog's own.
 type seen struct {
-	taken   uint64 // events taken, for a consumer too fast for its own clock readings
-	at      time.Duration
-	first   uint64 // the first event not taken, plus one, where its own time says nothing
-	firstAt time.Duration
-	asked   time.Duration // when the policy was last asked because of idleness
+	taken uint64 // events taken, for a consumer too fast for its own clock readings
+	at    time.Duration
+	asked time.Duration // when the policy was last asked because of idleness
 }
 
 // OnTime is what is due for the watcher at a time: the watchdog calls it, with
@@ -106,9 +104,7 @@ func (w *Watcher[T]) idleSince(now time.Duration) (limit, since time.Duration) {
 
 // inexact reports whether the time of the last event taken is known only as
 // something between two looks of the watchdog.
-func (w *Watcher[T]) inexact() bool {
-	return w.taken.Get() != w.reported.Load() || w.rules.limits.StreamIdle > 0 && w.c.usesSourceTimes()
-}
+func (w *Watcher[T]) inexact() bool { return w.taken.Get() != w.reported.Load() }
 
 // progress returns when the consumer last took an event: the exact time if it
 // has read the clock for it, or else when the watchdog first saw it taken.
@@ -141,22 +137,13 @@ func (w *Watcher[T]) behindSince(now time.Duration) time.Duration {
 		return now
 	}
 	chunk, i := c.ring.find(seq)
-	if chunk == nil || c.usesSourceTimes() {
-		// The event's own time says nothing here. What counts is when the
-		// watchdog first saw the watcher behind with this event first.
-		if w.seen.first != seq+1 {
-			w.seen.first, w.seen.firstAt = seq+1, now
-		}
-		return w.seen.firstAt
+	switch {
+	case chunk == nil:
+		return now // overrun: judged for that
+	case chunk.ages != nil && chunk.ages[i] != noAge:
+		return time.Duration(chunk.ages[i])
 	}
 	return c.watchdog.Since(chunk.slots[i].Time)
-}
-
-// usesSourceTimes reports whether commits have times that are not the clock's.
-func (c *Cache[T]) usesSourceTimes() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.sourceTimes
 }
 
 // lastProgress is progress for those who only want to show it.

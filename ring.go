@@ -33,7 +33,8 @@ type ring[T any] struct {
 	limits  ringLimits
 }
 
-// columns says which optional columns a cache's chunks have.
+// columns says which optional columns a cache's chunks have. age is for Retention,
+// and comes with the first commit that brings a time of its own.
 type columns struct{ age, weight, derived bool }
 
 type ringLimits struct {
@@ -62,7 +63,7 @@ type chunk[T any] struct {
 	lived   []uint32
 	prior   []uint64
 	parts   []uint32 // Position.Part, where a commit continued its revision
-	ages    []int64  // when it was committed, by the watchdog's time
+	ages    []int64  // when it was committed, by the watchdog's time; noAge: its Time says so
 	weights []int64
 	derived []derivedPair
 }
@@ -151,7 +152,7 @@ func (r *ring[T]) put(rec *record[T]) {
 	if c.parts != nil {
 		c.parts[i] = rec.part
 	}
-	if r.columns.age {
+	if c.ages != nil {
 		c.ages[i] = int64(rec.age)
 	}
 	if r.columns.weight {
@@ -220,6 +221,12 @@ func (r *ring[T]) room(seq uint64, rec *record[T]) (*chunk[T], uint64) {
 		c = c.withPrior()
 		at.Store(c)
 	}
+	if r.columns.age && c.ages == nil {
+		with := *c
+		with.ages = noAges(len(c.slots))
+		c = &with
+		at.Store(c)
+	}
 	if rec.part != 0 && c.parts == nil {
 		with := *c
 		with.parts = make([]uint32, len(c.slots))
@@ -243,7 +250,7 @@ func (c *chunk[T]) withPrior() *chunk[T] {
 func (r *ring[T]) newChunk(base uint64, size int) *chunk[T] {
 	c := &chunk[T]{base: base, slots: make([]Event[T], size), lived: make([]uint32, size)}
 	if r.columns.age {
-		c.ages = make([]int64, size)
+		c.ages = noAges(size)
 	}
 	if r.columns.weight {
 		c.weights = make([]int64, size)
@@ -273,6 +280,17 @@ func (r *ring[T]) remake(c *chunk[T], base uint64, size int) *chunk[T] {
 		copy(made.parts, c.parts[from:])
 	}
 	return made
+}
+
+// noAge marks an event that was committed at its own Time.
+const noAge = -1
+
+func noAges(size int) []int64 {
+	ages := make([]int64, size)
+	for i := range ages {
+		ages[i] = noAge
+	}
+	return ages
 }
 
 func at[E any](column []E, from uint64) []E {

@@ -54,7 +54,6 @@ type Cache[T any] struct {
 	ended       [endings]uint64
 	delivered   uint64 // by watchers that are gone; see Watcher.settle
 	progressed  time.Duration
-	sourceTimes bool // commits bring times of their own
 	ageArmed    bool
 	status      Status
 

@@ -169,6 +169,8 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	now := c.opts.Clock.Now()
 	if b.time.IsZero() {
 		b.time = now
+	} else {
+		c.ring.columns.age = true // the time does not say when it was committed here
 	}
 	big := len(ops) > bigCommit
 	c.mu.Lock()
@@ -200,7 +202,6 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	}
 	c.record(from)
 	c.ring.publish()
-	c.sourceTimes = c.sourceTimes || b.time != now
 	c.advance(Position{Epoch: c.epoch, Revision: b.revision, Part: b.part}, age)
 	c.trim(age)
 	c.registry.Lagging(c.ring.tail, c.suspect)
