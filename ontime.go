@@ -29,17 +29,18 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 	if limit, since := w.idleSince(now); limit > 0 {
 		due := max(since, w.seen.asked) + limit
 		if w.inexact() {
-			due = min(due, now+limit/8)
+			due = min(due, now+max(limit/8, 1))
 		}
 		w.c.watchdog.SetBy(&w.timer, max(due, now+1))
 	}
 }
 
-// armAfter sets the timer for a watcher that just took something, or begins a
-// phase in which that is the limit.
+// armAfter sets the timer for a watcher that begins a phase with that limit. The
+// first look is early, so that what a fast consumer took is seen in time; from
+// then on the looks are when they have to be.
 func (w *Watcher[T]) armAfter(now, limit time.Duration, phase Phase) {
 	if limit > 0 && limit < NoLimit-now && w.currentPhase() == phase {
-		w.c.watchdog.SetBy(&w.timer, now+limit)
+		w.c.watchdog.SetBy(&w.timer, now+max(limit/8, 1))
 	}
 }
 
