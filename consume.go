@@ -130,6 +130,9 @@ func (w *Watcher[T]) sleep(done <-chan struct{}) bool {
 	if w.ready() {
 		return true
 	}
+	if w.rules.limits.StreamIdle > 0 {
+		w.pace = pace{} // the next event is taken at a time that is known
+	}
 	select {
 	case <-wake:
 	case <-own:

@@ -111,6 +111,9 @@ func (w *Watcher[T]) report(taken uint64) {
 	w.reported.Store(taken)
 	if fast {
 		w.pace.granted = min(2*w.pace.granted+1, maxCredit)
+		if !w.polled.Load() {
+			w.poll(now)
+		}
 	} else {
 		w.pace.granted = 0
 	}

@@ -28,19 +28,32 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 	w.armPlan(now)
 	if limit, since := w.idleSince(now); limit > 0 {
 		due := max(since, w.seen.asked) + limit
-		if w.inexact() {
+		w.polled.Store(false) // from here on the consumer asks for a look if it becomes fast
+		if since < now && w.inexact() {
+			w.polled.Store(true)
 			due = min(due, now+max(limit/8, 1))
 		}
 		w.c.watchdog.SetBy(&w.timer, max(due, now+1))
 	}
 }
 
-// armAfter sets the timer for a watcher that begins a phase with that limit. The
-// first look is early, so that what a fast consumer took is seen in time; from
-// then on the looks are when they have to be.
+// poll is the consumer's: it has become too fast to read the clock at each event,
+// so that the watchdog has to look every eighth of the limit.
+func (w *Watcher[T]) poll(now time.Duration) {
+	limit := w.rules.limits.InitialIdle
+	if w.currentPhase() == PhaseStreaming {
+		limit = w.rules.limits.StreamIdle
+	}
+	if limit > 0 && limit < NoLimit-now {
+		w.polled.Store(true)
+		w.c.watchdog.SetBy(&w.timer, now+max(limit/8, 1))
+	}
+}
+
+// armAfter sets the timer for a watcher that begins a phase with that limit.
 func (w *Watcher[T]) armAfter(now, limit time.Duration, phase Phase) {
 	if limit > 0 && limit < NoLimit-now && w.currentPhase() == phase {
-		w.c.watchdog.SetBy(&w.timer, now+max(limit/8, 1))
+		w.c.watchdog.SetBy(&w.timer, now+limit)
 	}
 }
 

@@ -61,6 +61,7 @@ type Watcher[T any] struct {
 	reported atomic.Uint64 // taken, at that time
 	part     atomic.Uint32
 	placed   atomic.Bool // there is a position: not in an initial phase
+	polled   atomic.Bool // the watchdog looks at it every eighth of its limit
 
 	// The consumer's own. start is what bookmarks must lie above to say something
 	// new.
