@@ -175,7 +175,7 @@ func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
 			}
 		}
 		*ev = *item
-		w.taking = taking{cursor: w.scan}
+		w.taking = taking{cursor: w.scan, revision: p.snapshot.position.Revision}
 		return true
 	}
 }
@@ -224,7 +224,7 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	snapshot := c.snapshotLocked()
 	w.initial.Store(&initial[T]{snapshot: snapshot, began: now})
 	w.placed.Store(false)
-	w.ahead = 0
+	w.ahead = mark{}
 	w.member.Cursor.Set(head)
 	w.takenAt.Store(int64(c.watchdog.Since(now)))
 	w.attention.And(^uint32(resync | bookmark))

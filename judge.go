@@ -29,6 +29,10 @@ func (c *Cache[T]) overrun(m *registry.Member) {
 // lock. With idle it is for a watcher that had taken so many events when it was
 // found idle for that long: one that has moved since is left alone.
 func (w *Watcher[T]) judge(overrun bool, idle time.Duration) {
+	if w.attention.Load()&drain != 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+		w.end(w.draining.err) // what it lacks is not for it any more
+		return
+	}
 	taken := w.taken.Get()
 	stall := w.stall()
 	stall.Overrun = overrun

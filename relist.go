@@ -190,7 +190,8 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 	// A client that was ahead may know what happened in the hole; the difference
 	// does not take it from there.
 	c.endInTurn(func(w *Watcher[T]) bool {
-		return w.ahead > b.relist.after.Revision && w.ahead < b.relist.upTo
+		after := b.relist.after
+		return w.ahead.compare(after.Revision, after.Part) > 0 && w.ahead.revision < b.relist.upTo
 	})
 }
 
@@ -231,7 +232,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 	c.advance(at, c.watchdog.Since(now))
 	c.endInTurn(func(*Watcher[T]) bool { return true })
 	c.ring.clear() // after endAll: whoever finds nothing knows why
-	c.rewound.drop(math.MaxUint64)
+	c.rewound.drop(Position{Revision: math.MaxUint64, Part: math.MaxUint32})
 	if !c.ready {
 		c.ready = true
 		c.setStatusLocked(now, func(s *Status) { s.Ready = true })

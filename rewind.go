@@ -87,6 +87,10 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 		return nil, err // history was trimmed, or numbered anew, meanwhile
 	}
 	now, head, oldest := c.snapshotLocked(), c.ring.head.Load(), c.ring.oldest.Load()
+	oldestPart := c.oldest.Part
+	if c.oldest.Revision != revision {
+		oldestPart = 0
+	}
 	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: Position{Epoch: c.epoch, Revision: revision}}
 	holes := append([]relist(nil), c.relists...)
 	c.mu.Unlock()
@@ -103,6 +107,7 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 			holes = holes[:n]
 		}
 		if seq == oldest {
+			s.position.Part = oldestPart
 			break
 		}
 		chunk, i := c.ring.find(seq - 1)
@@ -153,13 +158,13 @@ func (r *rewound[T]) keep(c *Cache[T], s *Snapshot[T]) {
 	c.watchdog.Set(&r.timer, now+rewoundIdle)
 }
 
-// drop forgets states before a revision: history does not reach them any more.
-func (r *rewound[T]) drop(before uint64) {
+// drop forgets states before a position: history does not reach them any more.
+func (r *rewound[T]) drop(before Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kept []*Snapshot[T]
 	for _, s := range r.states {
-		if s.position.Revision >= before {
+		if s.position.compare(before.Revision, before.Part) >= 0 {
 			kept = append(kept, s)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 // stream and streamInitial are for.
 func (w *Watcher[T]) plain() bool {
 	return w.filter == nil && w.coalesced == nil && w.c.opts.Clone == nil && !w.floor &&
-		w.found.kind == unseen && w.attention.Load() == 0
+		w.found.kind == unseen && w.part.Load() == 0 && w.attention.Load() == 0
 }
 
 // stream delivers history to a watcher that selects everything, for as long as
@@ -24,11 +24,7 @@ func (w *Watcher[T]) stream(yield func(Event[T], error) bool) bool {
 	for {
 		head := ring.head.Load()
 		if w.unsynced {
-			if seq >= w.syncUntil {
-				w.checkSynced(seq)
-			} else {
-				head = w.syncUntil
-			}
+			head = w.syncUntil - 1 // the last of these is left to took, which tells
 		}
 		if seq >= head || ring.parted.Load() {
 			w.scan = seq
@@ -121,12 +117,15 @@ func (w *Watcher[T]) took() {
 	if t.moves {
 		w.move(t.revision, t.part)
 	}
+	w.count()
 	if t.synced {
 		w.finishInitial()
 	}
 	w.member.Cursor.Set(t.cursor)
-	w.count()
 	w.checkSynced(t.cursor)
+	if w.attention.Load()&drain != 0 {
+		w.nudge() // that was the last, perhaps, and nobody need come by again
+	}
 }
 
 // count counts one event as taken.

@@ -62,7 +62,7 @@ func (c *Cache[T]) dropTo(seq uint64, oldest Position, exact bool) {
 	c.ring.drop(seq, exact)
 	c.oldest = oldest
 	c.relists = slices.DeleteFunc(c.relists, func(hole relist) bool { return hole.upTo <= oldest.Revision })
-	c.rewound.drop(oldest.Revision)
+	c.rewound.drop(oldest)
 }
 
 // ager is the watchdog's task that drops old events of an idle cache.

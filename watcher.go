@@ -84,7 +84,7 @@ type Watcher[T any] struct {
 	// drain, and err before it gets ended, and neither changes after.
 	place    int32 // in Cache.watchers
 	draining *draining
-	ahead    uint64 // the revision that a client, allowed to be ahead, is at; 0: none
+	ahead    mark // where a client is that was allowed to be ahead; zero: none
 	err      error
 	settled  uint64 // of taken, what Cache.delivered has
 }
@@ -264,7 +264,7 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		case err == nil:
 			cursor = c.ring.after(after)
 		case errors.Is(err, ErrFuture) && start.allowFuture:
-			w.floor, w.ahead = true, after.Revision
+			w.floor, w.ahead = true, w.start
 		default:
 			return err
 		}
@@ -296,7 +296,11 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 // is looked through without a lock.
 func (w *Watcher[T]) cover(selection registry.Selection) error {
 	c, from, to := w.c, w.member.Cursor.Get(), w.group.Since()
-	if w.group.All() || from >= to {
+	if w.group.All() {
+		return nil
+	}
+	if from >= to {
+		w.checkSynced(from)
 		return nil
 	}
 	var list []uint64

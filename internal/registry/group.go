@@ -106,7 +106,7 @@ func (g *Group) Lag(cursor, head uint64) int {
 	switch {
 	case !g.all:
 		seqs := g.load()
-		return len(seqs) - search(seqs, cursor)
+		return max(0, search(seqs, head)-search(seqs, cursor))
 	case cursor >= head:
 		return 0
 	}

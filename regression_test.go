@@ -1,0 +1,236 @@
+package watchcache
+
+// Faults that this library had, each with the smallest test that shows it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// puts returns n changes of the keys k0, k1, ….
+func puts(n, from int) (out []Change[int]) {
+	for i := range n {
+		out = append(out, Change[int]{Key: fmt.Sprintf("k%d", i), Object: from + i})
+	}
+	return out
+}
+func TestAgeTimerRestsWhileNothingMayGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{Retention: time.Minute, Keep: 2})
+		defer c.Close()
+		c.Apply(Commit[int]{Changes: puts(5, 0)})
+		time.Sleep(2 * time.Minute)
+	})
+}
+func TestRelistInTheInitialPhaseIsNoOtherEpoch(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true, Epoch: "e", Relist: RelistExpire})
+	defer c.Close()
+	none := func(func(Item[int], error) bool) {}
+	c.Replace(Position{Revision: 10}, none)
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+	c.Replace(Position{Revision: 20}, none)
+	if err := w.Err(); !errors.Is(err, ErrExpired) || errors.Is(err, ErrEpoch) {
+		t.Errorf("ended in its initial phase by a relist in the same epoch: %v; want ErrExpired, not ErrEpoch", err)
+	}
+}
+func TestWatcherAheadIsExpiredByAHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{Mirror: true, Epoch: "e"})
+		defer c.Close()
+		list := func(m map[string]int) func(func(Item[int], error) bool) {
+			return func(yield func(Item[int], error) bool) {
+				for k, v := range maps.All(m) {
+					if !yield(Item[int]{Key: k, Object: v}, nil) {
+						return
+					}
+				}
+			}
+		}
+		c.Replace(Position{Revision: 10}, list(map[string]int{"a": 1}))
+		w, err := c.Watch(context.Background(), WatchOptions[int]{Start: After(Position{Epoch: "e", Revision: 15}).AllowFuture()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Replace(Position{Revision: 20}, list(map[string]int{"a": 1}))
+		if err := w.Err(); !errors.Is(err, ErrExpired) {
+			t.Errorf("a watcher at 15, in the hole (10, 20): %v, want ErrExpired", err)
+		}
+	})
+}
+func TestIdleGrowsOverVerdictWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{})
+		defer c.Close()
+		c.Put("a", 1)
+		var idle []time.Duration
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{Stall: StallFunc(StallLimits{InitialIdle: 10 * time.Second}, func(s Stall) Verdict {
+			idle = append(idle, s.Idle)
+			return VerdictWait
+		})})
+		defer w.Stop()
+		time.Sleep(35 * time.Second)
+		synctest.Wait()
+		if fmt.Sprint(idle) != "[10s 20s 30s]" {
+			t.Errorf("asked with Idle %v, want [10s 20s 30s]", idle)
+		}
+	})
+}
+func TestKeepIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{Retention: time.Minute, Keep: 4})
+		defer c.Close()
+		for range 3 {
+			c.Apply(Commit[int]{Changes: puts(3, 0)})
+		}
+		time.Sleep(2 * time.Minute)
+		if n := c.Stats().History; n < 4 {
+			t.Errorf("history keeps %d events, want at least Keep = 4", n)
+		}
+	})
+}
+func TestStreamIdleWithoutAnInitialPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{})
+		defer c.Close()
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow(), Stall: Evict{StallLimits: StallLimits{StreamIdle: 10 * time.Second}}})
+		c.Put("a", 1)
+		time.Sleep(time.Minute)
+		if err := w.Err(); !errors.Is(err, ErrLagged) {
+			t.Errorf("after a minute behind: %v, want ErrLagged after 10s", err)
+		}
+	})
+}
+
+func TestStreamIdleIsExactWithTheSourcesTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{})
+		defer c.Close()
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow(), Stall: Evict{StallLimits: StallLimits{StreamIdle: 10 * time.Second}}})
+		time.Sleep(95 * time.Second)
+		begin := time.Now()
+		c.Apply(Commit[int]{Changes: puts(1, 0), Time: time.Unix(5, 0)})
+		<-w.Done()
+		if d := time.Since(begin); d != 10*time.Second {
+			t.Errorf("after %v", d)
+		}
+	})
+}
+
+func TestDeadlineIsNotOvertakenByLaterEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{Capacity: 4})
+		defer c.Close()
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow(), Deadline: time.Now().Add(time.Minute)})
+		c.Put("a", 1)
+		time.Sleep(2 * time.Minute) // the deadline has passed: a is all that is left
+		if ev, err := w.Next(context.Background()); err != nil || ev.Key != "a" {
+			t.Fatalf("Next: %v, %v, want a", ev, err)
+		}
+		for i := range 10 { // not for this watcher any more
+			c.Put(fmt.Sprint(i), i)
+		}
+		if _, err := w.Next(context.Background()); !errors.Is(err, ErrDeadline) {
+			t.Errorf("everything before the deadline was taken: ended with %v, want ErrDeadline", err)
+		}
+	})
+}
+func TestSyncedIsClosedInTheBodyOfTheLastEvent(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	c.Put("a", 1)
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: AfterRevision(0)})
+	for range w.Events() {
+		select {
+		case <-w.Synced():
+		default:
+			t.Error("the one event that was there was taken: Synced is open, want it closed")
+		}
+		break
+	}
+}
+func TestSyncedOfAnOverrunWatcherIsCounted(t *testing.T) {
+	c, _ := New(Options[int]{Capacity: 1})
+	defer c.Close()
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+	c.Put("a", 1)
+	c.Put("b", 2) // what follows the snapshot is gone
+	for ev := range w.Events() {
+		if s := c.Stats(); ev.Type != Synced || s.Endings.Lagged != 1 || s.Deliveries != 1 {
+			t.Errorf("while %v is taken: %d lagged, %d deliveries, want Synced, 1, 1", ev.Type, s.Endings.Lagged, s.Deliveries)
+		}
+		break
+	}
+}
+func TestSnapshotAtOldestPartCanBeFollowed(t *testing.T) {
+	c, _ := New(Options[int]{Epoch: "e", Capacity: 1})
+	defer c.Close()
+	c.Put("a", 1)
+	c.Apply(Commit[int]{Revision: 1, Continues: true, Changes: []Change[int]{{Key: "b", Object: 2}}})
+	c.Put("c", 3)
+	s, err := c.SnapshotAt(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Watch(context.Background(), WatchOptions[int]{Start: After(s.Position())}); err != nil {
+		t.Errorf("a snapshot at %v, oldest %v: %v, want a watcher", s.Position(), c.Oldest(), err)
+	}
+}
+func TestWatcherAheadByAPartIsExpiredByAHole(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true, Epoch: "e"})
+	defer c.Close()
+	none := func(func(Item[int], error) bool) {}
+	c.Replace(Position{Revision: 4}, none)
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: After(Position{Epoch: "e", Revision: 4, Part: 1}).AllowFuture()})
+	c.Replace(Position{Revision: 5}, none)
+	if err := w.Err(); !errors.Is(err, ErrExpired) {
+		t.Errorf("a watcher at e:4.1, in the hole (e:4, e:5): %v, want ErrExpired", err)
+	}
+}
+func TestPositionHasNoPartOfAnEarlierRevision(t *testing.T) {
+	c, _ := New(Options[int]{Epoch: "e"})
+	defer c.Close()
+	c.Put("a", 1)
+	c.Apply(Commit[int]{Continues: true, Changes: []Change[int]{{Key: "none", Delete: true}}}) // the head is e:1.1, without an event
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow()})
+	c.Put("b", 2)
+	for _, err := range w.Events() {
+		if p, _ := w.Position(); err != nil || p != (Position{Epoch: "e", Revision: 2}) {
+			t.Errorf("after b at revision 2 Position is %v (%v), want e:2", p, err)
+		}
+		break
+	}
+}
+func TestSyncedIsClosedWhenNothingIsToBeTaken(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	first, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow(), Key: "x"})
+	defer first.Stop()
+	c.Put("a", 1)
+	w, err := c.Watch(context.Background(), WatchOptions[int]{Start: AfterRevision(0), Key: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	select {
+	case <-w.Synced():
+	default:
+		t.Error("nothing of x was there at the start: Synced is open, want it closed")
+	}
+}
+func TestBatchOfInitialEventsHasTheSnapshotsRevision(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	c.Put("a", 1)
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+	for b, err := range w.Batches() {
+		if err != nil || b.Revision != 1 {
+			t.Errorf("the initial batch is at %d (%v), want the snapshot's revision 1", b.Revision, err)
+		}
+		break
+	}
+}
