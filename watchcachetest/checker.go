@@ -114,7 +114,8 @@ func (c *Checker[T]) Watcher(name string, selects func(key string, object T) boo
 func (c *Checker[T]) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	errs := []error{c.noted(), c.compareSnapshots(), c.wrong}
+	unknown := c.compareSnapshots()
+	errs := []error{c.noted(), unknown, c.wrong}
 	for _, w := range c.watched {
 		if wrong := w.run(); wrong != nil {
 			errs = append(errs, wrong)

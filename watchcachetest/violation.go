@@ -17,6 +17,9 @@ type Violation struct {
 	Expected string   // what had to come next
 	Got      string   // what came
 	Last     []string // the last that was taken before, oldest first
+
+	// heals: it is one only if the checker is not told more.
+	heals bool
 }
 
 var promises = map[int]string{

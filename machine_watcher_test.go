@@ -1,0 +1,859 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// stallRule is a stall policy as the model knows it.
+type stallRule struct {
+	policy   StallPolicy
+	limits   StallLimits
+	verdicts []Verdict // in turn, over and over
+	heard    *[]Stall  // what a StallFunc was asked
+}
+
+// modelWatcher is what one watcher must be: which event comes next, and what it
+// does when it is taken.
+type modelWatcher struct {
+	model *model
+	selection
+	rule     stallRule
+	name     string
+	coalesce bool
+
+	phase   Phase
+	parked  bool           // to be resynced when its consumer comes back
+	initial []Event[thing] // of the initial phase, still to come
+	synced  bool           // the channel is closed
+	// next is the commit whose events come next, taken how many of them have.
+	next, taken int
+	syncUntil   int      // the commits that were there at the start
+	start       Position // bookmarks lie above it
+	mayBeAhead  bool     // AllowFuture
+	future      bool     // start was beyond the head: nothing up to it is delivered
+	position    Position
+	placed      bool // it has a position
+	wanted      bool // a bookmark is due
+	until       int  // with draining: the commit that it may not reach
+	draining    error
+	hand        func() // what taking the event does that was found and not taken
+
+	takenAt   time.Time
+	delivered uint64
+	askedAt   time.Time // of idleness
+	asked     []question
+	touched   int // events of its selection so far
+	askAgain  int // no question about lag before so many
+
+	every              time.Duration // bookmarks
+	bookmarkAt         time.Time
+	leadAt, deadlineAt time.Time
+	err                error    // the sentinel, or the very error
+	renamed            bool     // ended by another epoch
+	oldest             Position // the model's when it ended
+	endedAt            time.Time
+	replica            map[string]thing // coalesced: what the consumer made of its events
+	windowEnd          int              // coalesced: 0, or the commits up to which events are joined
+	windowKinds        map[string][]EventType
+	windowFrom         uint64 // the revision of the window's last event so far
+}
+
+// question is what a policy is asked. How long a watcher is idle while streaming
+// may be counted from the last event taken, or from the first not taken. Of a
+// watcher that is overrun, what history has dropped may count as lag or not.
+type question struct {
+	Stall
+	idleAtLeast time.Duration
+	lagAtLeast  int
+}
+
+func (q question) describes(s Stall) bool {
+	idle, lag := s.Idle, s.Lag
+	s.Idle, s.Lag = q.Idle, q.Lag
+	return s == q.Stall && q.idleAtLeast <= idle && idle <= q.Idle && q.lagAtLeast <= lag && lag <= q.Lag
+}
+
+func (w *modelWatcher) streams() bool { return w.phase == PhaseStreaming }
+
+// lag returns how many changes before commit end the selection touches and the
+// consumer has not put behind it.
+func (w *modelWatcher) lag(end int) (events int) {
+	for n := w.next; n < min(end, len(w.model.commits)); n++ {
+		changes := w.model.commits[n].changes
+		if _, index := w.events(w.model.commits[n]); n == w.next && w.taken > 0 {
+			changes = changes[index[w.taken]:]
+		}
+		for _, ch := range changes {
+			if w.touches(ch) {
+				events++
+			}
+		}
+	}
+	return events
+}
+
+func (w *modelWatcher) overrun() bool { return w.lag(w.model.first) > 0 }
+
+// hidden reports whether a commit is not for a watcher that started in the future.
+func (w *modelWatcher) hidden(c pastCommit) bool { return w.future && !before(w.start, c.at) }
+
+// pending returns the next event of history, and what taking it does.
+func (w *modelWatcher) pending() (Event[thing], func(), bool) {
+	for n := w.next; n < min(w.until, len(w.model.commits)); n++ {
+		c := w.model.commits[n]
+		events, _ := w.events(c)
+		k := 0
+		if n == w.next {
+			k = w.taken
+		}
+		if k == len(events) || w.hidden(c) {
+			continue
+		}
+		return events[k], func() {
+			if events[k].More {
+				w.next, w.taken = n, k+1
+			} else {
+				w.next, w.taken = n+1, 0
+				w.position = c.at
+			}
+		}, true
+	}
+	return Event[thing]{}, nil, false
+}
+
+// bookmark returns the bookmark that is due when nothing else is.
+func (w *modelWatcher) bookmark() (Event[thing], func(), bool) {
+	m := w.model
+	beyond := slices.ContainsFunc(m.commits[min(w.until, len(m.commits)):], func(c pastCommit) bool { return len(c.changes) > 0 })
+	if !w.wanted || beyond || !before(w.start, m.head) {
+		return Event[thing]{}, nil, false
+	}
+	at := m.head
+	return Event[thing]{Type: Bookmark, Revision: at.Revision}, func() { w.position = at }, true
+}
+
+// expected returns the only event that may come now, and what taking it does.
+func (w *modelWatcher) expected() (ev Event[thing], take func(), ok bool) {
+	switch {
+	case w.phase == PhaseEnded:
+		return ev, nil, false
+	case w.parked:
+		return Event[thing]{Type: Reset, Revision: w.model.head.Revision}, func() {}, true
+	case len(w.initial) == 1:
+		return w.initial[0], w.finishInitial, true
+	case len(w.initial) > 0:
+		return w.initial[0], w.takeInitial, true
+	}
+	if !w.coalesce {
+		if ev, take, ok = w.pending(); ok {
+			return ev, take, ok
+		}
+	}
+	return w.bookmark()
+}
+
+// find is told each event that the consumer gets to see, and says what is wrong
+// with it.
+func (w *modelWatcher) find(ev Event[thing], now time.Time) error {
+	if w.hand != nil {
+		return fmt.Errorf("%v came before the event in hand was taken", ev)
+	}
+	if w.coalesce && w.streams() && ev.Type <= Deleted {
+		return w.findCoalesced(ev)
+	}
+	want, take, ok := w.expected()
+	if !ok {
+		return fmt.Errorf("%v came, where nothing is to come", ev)
+	}
+	got := ev
+	if want.Time.IsZero() {
+		got.Time = want.Time // of a marker or an initial event
+	}
+	if got != want {
+		return fmt.Errorf("%+v came, want %+v", got, want)
+	}
+	switch ev.Type {
+	case Reset:
+		w.restart(now)
+	case Bookmark:
+		if w.coalesce && (w.windowEnd > 0 || len(w.net(w.next, len(w.model.commits))) > 0) {
+			return fmt.Errorf("a bookmark at %d came before what is pending", ev.Revision)
+		}
+		w.wanted = false
+		w.passed()
+	default:
+		if w.coalesce && ev.Initial {
+			w.replica[ev.Key] = ev.Object
+		}
+	}
+	w.hand = take
+	return nil
+}
+
+// take is told when the event that was found is taken.
+func (w *modelWatcher) take(now time.Time) {
+	take := w.hand
+	w.hand = nil
+	w.takenAt = now
+	w.delivered++
+	w.model.delivered++
+	take()
+	if w.streams() && !w.placed { // it was Synced
+		w.placed = true
+		if w.overrun() {
+			w.judge(true, now)
+		}
+	}
+	w.drained(now)
+}
+
+// passed is told when the consumer has looked at everything and sleeps.
+func (w *modelWatcher) passed() {
+	if end := min(w.until, len(w.model.commits)); w.next < end {
+		w.replica = w.base()
+		w.next, w.taken = end, 0
+	}
+}
+
+// base returns what a coalescing consumer has, or would have if it had been here
+// in the meantime, for one that started in the future.
+func (w *modelWatcher) base() map[string]thing {
+	have := maps.Clone(w.replica)
+	for n := w.next; n < min(w.until, len(w.model.commits)); n++ {
+		if c := w.model.commits[n]; w.hidden(c) {
+			have = w.objects(c.state)
+		}
+	}
+	return have
+}
+
+// objects are the selected objects of a state.
+func (w *modelWatcher) objects(state map[string]Item[thing]) map[string]thing {
+	objects := map[string]thing{}
+	for _, item := range w.items(state) {
+		objects[item.Key] = item.Object
+	}
+	return objects
+}
+
+// begin begins an initial phase with the state as it is.
+func (w *modelWatcher) begin(now time.Time) {
+	m := w.model
+	w.phase, w.parked, w.placed, w.future, w.takenAt = PhaseInitial, false, false, false, now
+	w.initial = w.selection.initial(m.state(), m.head.Revision)
+	w.start = m.head // until Synced nobody sees it
+	w.next, w.taken = len(m.commits), 0
+	w.replica, w.windowEnd = map[string]thing{}, 0
+	if w.draining == nil {
+		w.until = math.MaxInt
+	}
+}
+
+// resume puts the watcher after a position.
+func (w *modelWatcher) resume(p Position, now time.Time) {
+	m := w.model
+	w.phase, w.placed, w.takenAt = PhaseStreaming, true, now
+	w.start, w.position = p, p
+	w.next = m.after(p)
+	w.syncUntil, w.until = len(m.commits), math.MaxInt
+	w.replica = w.objects(m.commits[w.next-1].state)
+}
+
+func (w *modelWatcher) restart(now time.Time) {
+	w.begin(now)
+	w.wanted = false
+}
+
+func (w *modelWatcher) takeInitial() {
+	if !w.parked { // or it was in hand when the verdict came
+		w.initial = w.initial[1:]
+	}
+}
+
+func (w *modelWatcher) finishInitial() {
+	w.synced = true
+	if w.parked {
+		return
+	}
+	w.initial, w.phase, w.position, w.askAgain = nil, PhaseStreaming, w.start, 0
+}
+
+// judge is the stall policy's turn.
+func (w *modelWatcher) judge(overrun bool, now time.Time) {
+	if !overrun && w.draining != nil && w.streams() && w.lag(w.until) == 0 {
+		w.end(w.draining, now) // it lacks nothing that it will ever get
+		return
+	}
+	s := Stall{Phase: w.phase, Idle: now.Sub(w.takenAt), Overrun: overrun, Delivered: w.delivered, Name: w.name}
+	if w.placed {
+		s.Position = w.position
+	}
+	if w.streams() {
+		s.Lag = w.lag(math.MaxInt)
+	}
+	q := question{s, s.Idle, s.Lag}
+	if overrun {
+		q.lagAtLeast -= w.lag(w.model.first)
+	}
+	if s.Lag > 0 {
+		q.idleAtLeast = min(s.Idle, now.Sub(w.behindSince()))
+	}
+	verdict := w.rule.verdicts[len(w.asked)%len(w.rule.verdicts)]
+	w.asked = append(w.asked, q)
+	switch {
+	case verdict == VerdictResync:
+		w.parked, w.phase, w.initial = true, PhaseInitial, nil
+	case verdict == VerdictEvict || overrun:
+		if s.Phase == PhaseInitial {
+			w.end(ErrStalled, now)
+		} else {
+			w.end(ErrLagged, now)
+		}
+	}
+}
+
+// lagging is told each commit.
+func (w *modelWatcher) lagging(c pastCommit, now time.Time) {
+	before := w.touched
+	for _, ch := range c.changes {
+		if w.touches(ch) {
+			w.touched++
+		}
+	}
+	if w.streams() && w.touched > before && w.rule.limits.Lag > 0 &&
+		w.lag(math.MaxInt) >= w.rule.limits.Lag && w.touched >= w.askAgain {
+		w.askAgain = w.touched + w.rule.limits.Lag
+		w.judge(false, now)
+	}
+}
+
+// drain lets the watcher end with err when it has taken what is there now.
+func (w *modelWatcher) drain(err error, now time.Time) {
+	if w.phase != PhaseEnded && w.draining == nil {
+		w.draining, w.until = err, len(w.model.commits)
+		w.wanted = w.wanted || err == ErrClosed && w.every > 0
+	}
+	w.drained(now)
+}
+
+// drained ends the watcher if it drains and nothing is left, whether or not its
+// consumer comes by again.
+func (w *modelWatcher) drained(now time.Time) {
+	if w.draining != nil && w.streams() && !w.wanted && w.lag(w.until) == 0 {
+		w.end(w.draining, now)
+	}
+}
+
+// end ends the watcher, once.
+func (w *modelWatcher) end(err error, now time.Time) {
+	if w.phase == PhaseEnded {
+		return
+	}
+	w.phase, w.err, w.endedAt = PhaseEnded, err, now
+	e := &w.model.ended
+	switch err {
+	case ErrStopped:
+		e.Stopped++
+	case ErrClosed:
+		e.Closed++
+	case ErrExpired:
+		e.Expired++
+	case ErrStalled:
+		e.Stalled++
+	case ErrLagged:
+		e.Lagged++
+	case ErrDeadline:
+		e.Deadline++
+	default:
+		e.Other++
+	}
+}
+
+// expire ends the watcher because of a relist that leaves nothing before oldest.
+func (w *modelWatcher) expire(oldest Position, now time.Time) {
+	if w.phase != PhaseEnded {
+		w.renamed, w.oldest = oldest.Epoch != w.model.epoch, oldest
+		w.end(ErrExpired, now)
+	}
+}
+
+// due returns when something is due next, if anything is.
+func (w *modelWatcher) due() (times []time.Time) {
+	if w.phase == PhaseEnded {
+		return nil
+	}
+	for _, at := range []time.Time{w.bookmarkAt, w.leadAt, w.deadlineAt, w.idleAt()} {
+		if !at.IsZero() {
+			times = append(times, at)
+		}
+	}
+	return times
+}
+
+// idleAt returns when the policy is to be asked about idleness.
+func (w *modelWatcher) idleAt() time.Time {
+	since, limit := w.takenAt, time.Duration(0)
+	switch {
+	case w.parked, w.phase == PhaseEnded: // it holds nothing
+	case w.phase == PhaseInitial:
+		limit = w.rule.limits.InitialIdle
+	case w.lag(math.MaxInt) > 0:
+		limit = w.rule.limits.StreamIdle
+		if behind := w.behindSince(); behind.After(since) {
+			since = behind
+		}
+	}
+	if limit == 0 {
+		return time.Time{}
+	}
+	if w.askedAt.After(since) {
+		since = w.askedAt
+	}
+	return since.Add(limit)
+}
+
+// behindSince returns when the first commit was made that the consumer lags behind.
+func (w *modelWatcher) behindSince() time.Time {
+	for end := w.next; ; end++ {
+		if w.lag(end+1) > 0 {
+			return w.model.commits[end].made
+		}
+	}
+}
+
+// onTime does what is due.
+func (w *modelWatcher) onTime(now time.Time) {
+	due := func(at time.Time) bool { return w.phase != PhaseEnded && !at.IsZero() && !now.Before(at) }
+	if due(w.bookmarkAt) {
+		w.bookmarkAt = now.Add(w.every)
+		w.request()
+	}
+	if due(w.leadAt) {
+		w.leadAt = time.Time{}
+		w.request()
+	}
+	if due(w.deadlineAt) {
+		w.deadlineAt = time.Time{}
+		w.drain(ErrDeadline, now)
+	}
+	if due(w.idleAt()) {
+		w.askedAt = now
+		w.judge(false, now)
+	}
+}
+
+// request wants a bookmark; there is none before the state is known.
+func (w *modelWatcher) request() { w.wanted = w.wanted || w.streams() }
+
+// net returns what a coalescing watcher must hear of each key for some commits:
+// a deletion is kept apart from a put that follows, and what came and went is
+// not told.
+func (w *modelWatcher) net(from, to int) map[string][]EventType {
+	known, deleted := map[string]bool{}, map[string]bool{}
+	for key := range w.base() {
+		known[key] = true
+	}
+	now, changed := maps.Clone(known), map[string]bool{}
+	for n := from; n < min(to, w.until, len(w.model.commits)); n++ {
+		events, _ := w.events(w.model.commits[n])
+		if w.hidden(w.model.commits[n]) {
+			continue
+		}
+		for _, ev := range events {
+			changed[ev.Key], now[ev.Key] = true, ev.Type != Deleted
+			deleted[ev.Key] = deleted[ev.Key] || ev.Type == Deleted
+		}
+	}
+	kinds := map[string][]EventType{}
+	for key := range changed {
+		switch {
+		case known[key] && now[key] && !deleted[key]:
+			kinds[key] = []EventType{Modified}
+		case known[key] && now[key]:
+			kinds[key] = []EventType{Deleted, Added}
+		case known[key]:
+			kinds[key] = []EventType{Deleted}
+		case now[key]:
+			kinds[key] = []EventType{Added}
+		}
+	}
+	return kinds
+}
+
+// findCoalesced is find for an event of a coalescing watcher. Which of several
+// events of a key it gets is its own business; what they add up to is not.
+func (w *modelWatcher) findCoalesced(ev Event[thing]) error {
+	m := w.model
+	if w.windowEnd == 0 {
+		w.windowEnd, w.windowKinds, w.windowFrom = min(w.until, len(m.commits)), w.net(w.next, len(m.commits)), 0
+		w.replica = w.base()
+	}
+	last := m.commits[0] // of the window, that the selection touches
+	genuine := false
+	for _, c := range m.commits[w.next:w.windowEnd] {
+		for _, ch := range c.changes {
+			if w.touches(ch) {
+				last = c
+			}
+			seen, _ := w.event(ch)
+			genuine = genuine || c.at.Revision == ev.Revision && c.time.Equal(ev.Time) &&
+				ch.key == ev.Key && (seen.Object == ev.Object && seen.Cause == ev.Cause)
+		}
+	}
+	old, known := w.replica[ev.Key]
+	kinds := w.windowKinds[ev.Key]
+	switch {
+	case w.next >= w.windowEnd || !genuine:
+		return fmt.Errorf("%+v came, which no change in commits %d to %d is", ev, w.next, w.windowEnd)
+	case len(kinds) == 0 || kinds[0] != ev.Type:
+		return fmt.Errorf("%+v came, want of this key one after the other %v", ev, kinds)
+	case ev.Revision < w.windowFrom:
+		return fmt.Errorf("%+v came after an event of revision %d", ev, w.windowFrom)
+	case ev.Type == Modified && (!known || old != ev.Prev):
+		return fmt.Errorf("%+v came, where the consumer has %v", ev, old)
+	}
+	w.windowFrom = ev.Revision
+	if w.windowKinds[ev.Key] = kinds[1:]; len(kinds) == 1 {
+		delete(w.windowKinds, ev.Key)
+	}
+	if ev.Type == Deleted {
+		delete(w.replica, ev.Key)
+	} else {
+		w.replica[ev.Key] = ev.Object
+	}
+	if ev.More != (len(w.windowKinds) > 0) {
+		return fmt.Errorf("%+v came, with still to come: %v", ev, w.windowKinds)
+	}
+	w.hand = func() {}
+	if end := w.windowEnd; !ev.More {
+		w.windowEnd = 0
+		w.hand = func() { w.next, w.position = end, last.at }
+		if want := w.objects(m.commits[end-1].state); !maps.Equal(w.replica, want) {
+			return fmt.Errorf("the replayed events give %v at %v, want %v", w.replica, last.at, want)
+		}
+	}
+	return nil
+}
+
+// consumer is how a tracked watcher is consumed.
+type consumer int
+
+const (
+	byEvents consumer = iota
+	byBatches
+	byNext
+	byTryNext
+	byPipe
+)
+
+func (c consumer) String() string {
+	return [...]string{"by Events", "by Batches", "by Next", "by TryNext and Wait", "by Pipe"}[c]
+}
+
+// gate is where a consumer waits in its loop body until it may go on.
+type gate struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	open    bool
+	permits int
+	leave   bool
+	waiting bool
+}
+
+func newGate() *gate {
+	g := &gate{}
+	g.changed.L = &g.mu
+	return g
+}
+
+// pass waits; false: leave the loop.
+func (g *gate) pass() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for !g.open && g.permits == 0 && !g.leave {
+		g.waiting = true
+		g.changed.Wait()
+	}
+	g.waiting = false
+	if !g.open && !g.leave {
+		g.permits--
+	}
+	return !g.leave
+}
+
+func (g *gate) set(change func(*gate)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(g)
+	g.changed.Broadcast()
+}
+
+func (g *gate) held() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting
+}
+
+// tracked is a watcher, its consumer, and what the model says of both.
+type tracked struct {
+	*modelWatcher
+	w      *Watcher[thing]
+	kind   consumer
+	buffer int // byPipe
+	gate   *gate
+	cancel context.CancelCauseFunc
+	doneAt chan time.Time // when Done was closed
+
+	mu       sync.Mutex
+	log      []sighting
+	received int // byPipe: out of the channel
+
+	settled int       // sightings that the model was told
+	over    bool      // the consumer has seen the end
+	left    bool      // it was told to leave
+	ended   time.Time // when Done was closed
+}
+
+// sighting is one event, or the end, as the consumer got it.
+type sighting struct {
+	at    time.Time
+	event Event[thing]
+	err   error
+	batch uint64 // byBatches: the batch's revision
+	whole bool   // byBatches: the batch's last
+}
+
+func (t *tracked) note(s sighting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.at = time.Now()
+	t.log = append(t.log, s)
+}
+
+// consume is the consumer, until the watcher ends or the gate has it leave.
+func (t *tracked) consume() {
+	if t.kind != byPipe && !t.gate.pass() {
+		t.w.Stop()
+		return
+	}
+	switch t.kind {
+	case byEvents:
+		for ev, err := range t.w.Events() {
+			if t.note(sighting{event: ev, err: err}); err == nil && !t.gate.pass() {
+				break
+			}
+		}
+	case byBatches:
+		for b, err := range t.w.Batches() {
+			for i, ev := range b.Events {
+				t.note(sighting{event: ev, batch: b.Revision, whole: i == len(b.Events)-1})
+			}
+			if err != nil {
+				t.note(sighting{err: err})
+			} else if !t.gate.pass() {
+				break
+			}
+		}
+	case byPipe:
+		t.consumePipe()
+	default:
+		t.consumeOneByOne()
+	}
+}
+
+// consumeOneByOne uses Next, or TryNext and Wait.
+func (t *tracked) consumeOneByOne() {
+	defer t.w.Stop()
+	for {
+		var s sighting
+		if t.kind == byNext { // its context bounds the call, not the watcher
+			ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+			s.event, s.err = t.w.Next(ctx)
+			cancel()
+			if errors.Is(s.err, context.DeadlineExceeded) {
+				continue
+			}
+		} else {
+			var ok bool
+			if s.event, ok, s.err = t.w.TryNext(); !ok && s.err == nil {
+				<-t.w.Wait()
+				continue
+			}
+		}
+		if t.note(s); s.err != nil || !t.gate.pass() {
+			return
+		}
+	}
+}
+
+// consumePipe notes an event when it is found, before it is sent and so taken.
+func (t *tracked) consumePipe() {
+	defer t.w.Stop()
+	events := Pipe(t.w, t.buffer, func(ev Event[thing]) (Event[thing], bool) {
+		t.note(sighting{event: ev})
+		return ev, true
+	})
+	for t.gate.pass() {
+		ev, ok := <-events
+		if !ok {
+			t.note(sighting{err: t.w.Err()})
+			return
+		}
+		t.mu.Lock()
+		if seen := t.log[t.received].event; seen != ev {
+			panic(fmt.Sprintf("the channel gave %+v, sent was %+v", ev, seen))
+		}
+		t.received++
+		t.mu.Unlock()
+	}
+}
+
+// settle tells the model what the consumer saw, at rest now, and compares.
+func (t *tracked) settle(now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	taken := math.MaxInt // how many of the sightings
+	if t.kind == byPipe {
+		taken = t.received + t.buffer
+	}
+	if t.hand != nil && t.settled <= taken && t.phase != PhaseEnded {
+		t.take(now)
+	}
+	for ; t.settled < len(t.log); t.settled++ {
+		s := t.log[t.settled]
+		switch {
+		case s.at != now:
+			return fmt.Errorf("%+v came %v ago, when nothing was due", s.event, now.Sub(s.at))
+		case t.over:
+			return fmt.Errorf("%+v, %v came after the end", s.event, s.err)
+		case s.err != nil:
+			if t.over = true; s.event != (Event[thing]{}) {
+				return fmt.Errorf("%+v came with the error %v, want the zero Event", s.event, s.err)
+			}
+			continue
+		}
+		if err := t.find(s.event, now); err != nil {
+			return err
+		}
+		if t.settled < taken {
+			t.take(now)
+		}
+		if err := t.checkBatch(s); err != nil {
+			return err
+		}
+	}
+	if t.phase != PhaseEnded && t.hand == nil && (t.kind == byPipe || !t.gate.held()) {
+		if err := t.asleep(now); err != nil {
+			return err
+		}
+	}
+	return t.compare()
+}
+
+// checkBatch checks that a batch is a whole commit, a run of initial events, or a
+// marker.
+func (t *tracked) checkBatch(s sighting) error {
+	switch {
+	case t.kind != byBatches:
+	case s.event.Type > Deleted && (!s.whole || s.batch != s.event.Revision):
+		return fmt.Errorf("%+v came in a batch at %d with others", s.event, s.batch)
+	case s.event.Initial && s.batch != t.start.Revision:
+		return fmt.Errorf("%+v came in a batch at %d, want the snapshot's revision %d", s.event, s.batch, t.start.Revision)
+	case s.event.Type <= Deleted && !s.event.Initial && s.whole == s.event.More:
+		return fmt.Errorf("the batch at %d ended with %+v, in the middle of a commit", s.batch, s.event)
+	case s.whole && !s.event.Initial && s.event.Type <= Deleted && s.batch != t.position.Revision:
+		return fmt.Errorf("a batch is at %d, want %v", s.batch, t.position)
+	}
+	return nil
+}
+
+// asleep checks that a consumer that is waiting for more has everything.
+func (t *tracked) asleep(now time.Time) error {
+	if ev, _, ok := t.expected(); ok {
+		return fmt.Errorf("nothing came, want %+v", ev)
+	}
+	if net := t.net(t.next, len(t.model.commits)); t.coalesce && len(net) > 0 {
+		return fmt.Errorf("nothing came, want %v", net)
+	}
+	t.passed()
+	t.wanted = false
+	if t.draining != nil {
+		t.end(t.draining, now)
+	}
+	return nil
+}
+
+// compare compares what anyone may ask the watcher with the model.
+func (t *tracked) compare() error {
+	err := t.w.Err()
+	if err == nil != (t.phase != PhaseEnded) || err != nil && !errors.Is(err, t.err) {
+		return fmt.Errorf("Err is %v, want %v", err, t.err)
+	}
+	if err != nil {
+		if err := t.compareEnd(err); err != nil {
+			return err
+		}
+	}
+	position, placed := t.w.Position()
+	if placed != t.placed || placed && position != t.position {
+		return fmt.Errorf("Position is %v, %v, want %v, %v", position, placed, t.position, t.placed)
+	}
+	if len(t.asked) > 0 && t.rule.heard != nil {
+		heard := *t.rule.heard
+		if len(heard) != len(t.asked) {
+			return fmt.Errorf("the policy was asked %+v, want %+v", heard, t.asked)
+		}
+		for i, s := range heard {
+			if !t.asked[i].describes(s) {
+				return fmt.Errorf("the policy was asked %+v, want %+v", s, t.asked[i])
+			}
+		}
+	}
+	if t.phase == PhaseEnded {
+		return nil
+	}
+	t.synced = t.synced || t.streams() && t.lag(t.syncUntil) == 0
+	if closed := isClosed(t.w.Synced()); closed != t.synced {
+		return fmt.Errorf("Synced closed is %v, want %v", closed, t.synced)
+	}
+	return nil
+}
+
+func (t *tracked) compareEnd(err error) error {
+	var expired *ExpiredError
+	var stalled *StalledError
+	switch {
+	case !isClosed(t.w.Done()):
+		return fmt.Errorf("ended with %v, and Done is open", err)
+	case errors.As(err, &expired) && (errors.Is(err, ErrEpoch) != t.renamed || expired.Oldest != t.oldest):
+		return fmt.Errorf("ended with %v, want the oldest position %v, and ErrEpoch: %v", err, t.oldest, t.renamed)
+	case errors.As(err, &stalled) && !t.asked[len(t.asked)-1].describes(Stall{
+		stalled.Phase, stalled.Idle, stalled.Lag, stalled.Overrun, t.asked[len(t.asked)-1].Delivered, t.name, stalled.Position}):
+		return fmt.Errorf("ended with %+v, want %+v", stalled, t.asked[len(t.asked)-1])
+	case !t.gate.held() && !t.left && !t.over:
+		return fmt.Errorf("ended with %v, and its waiting consumer was not told", err)
+	}
+	if t.ended.IsZero() {
+		t.ended = <-t.doneAt
+	}
+	if t.ended != t.endedAt {
+		return fmt.Errorf("ended with %v at %v, want %v", err, t.ended, t.endedAt)
+	}
+	return nil
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
