@@ -11,25 +11,31 @@ import (
 type suspect[T any] struct {
 	watcher *Watcher[T]
 	overrun bool
+	drained bool // overrun by what it was not to get any more: it has everything
 }
 
 // suspect and overrun note a watcher for the end of the turn; the caller holds
 // mu.
 func (c *Cache[T]) suspect(m *registry.Member) {
-	c.suspects = append(c.suspects, suspect[T]{m.Owner.(*Watcher[T]), false})
+	c.suspects = append(c.suspects, suspect[T]{watcher: m.Owner.(*Watcher[T])})
 }
 
 func (c *Cache[T]) overrun(m *registry.Member) {
 	w := m.Owner.(*Watcher[T])
+	// Now the group's list still has what the watcher needs.
+	if w.attention.Load()&drain != 0 && w.group.Lag(m.Cursor.Get(), w.draining.until) == 0 {
+		c.suspects = append(c.suspects, suspect[T]{watcher: w, drained: true})
+		return
+	}
 	w.attention.Or(overrun)
-	c.suspects = append(c.suspects, suspect[T]{w, true})
+	c.suspects = append(c.suspects, suspect[T]{watcher: w, overrun: true})
 }
 
 // judge asks the watcher's policy and does what it says. The caller holds no
 // lock. With idle it is for a watcher that had taken so many events when it was
 // found idle for that long: one that has moved since is left alone.
 func (w *Watcher[T]) judge(overrun bool, idle time.Duration) {
-	if w.attention.Load()&drain != 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+	if !overrun && w.attention.Load()&drain != 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
 		w.end(w.draining.err) // what it lacks is not for it any more
 		return
 	}

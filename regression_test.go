@@ -234,3 +234,39 @@ func TestBatchOfInitialEventsHasTheSnapshotsRevision(t *testing.T) {
 		break
 	}
 }
+func TestSyncedIsOpenWhileEventsOfTheGroupAreToBeTaken(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	c.Put("a", 1)
+	first, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow(), Key: "x"}) // the group's list begins here
+	defer first.Stop()
+	c.Put("x", 2)
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: AfterRevision(0), Key: "x"})
+	defer w.Stop()
+	select {
+	case <-w.Synced():
+		t.Error("x was there at the start and is not taken: Synced is closed, want it open")
+	default:
+	}
+}
+
+func TestDrainingWatcherThatLostAnEventDoesNotClaimToHaveAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{Capacity: 1})
+		defer c.Close()
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{Prefix: "x", Deadline: time.Now().Add(time.Second)})
+		c.Put("x1", 1) // before the deadline: to be delivered, or missed loudly
+		time.Sleep(2 * time.Second)
+		for i := range 20 {
+			c.Put(fmt.Sprint("x", i), i) // drops x1 from history, and from the list of the watcher's group
+		}
+		for ev, err := range w.Events() {
+			if err != nil && !errors.Is(err, ErrLagged) {
+				t.Errorf("x1 was never delivered: ended with %v, want ErrLagged", err)
+			}
+			if err == nil && ev.Type != Synced {
+				t.Errorf("%v came, want Synced only", ev)
+			}
+		}
+	})
+}

@@ -322,10 +322,7 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 		c.registry.Cover(w.group, from, list)
 		c.registry.Park(&w.member) // its lag is another one now
 		c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load())
-		if len(list) == 0 && w.unsynced {
-			w.unsynced = false
-			w.synced.Close()
-		}
+		w.checkSynced(from)
 	}
 	return nil
 }
@@ -519,7 +516,7 @@ func (w *Watcher[T]) drainLocked(err error) {
 // everything: its consumer may never come by again. Only a last bookmark is left
 // to the consumer.
 func (w *Watcher[T]) nudge() {
-	if a := w.attention.Load(); a&drain != 0 && a&bookmark == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+	if a := w.attention.Load(); a&drain != 0 && a&(bookmark|overrun) == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
 		w.end(w.draining.err)
 		return
 	}

@@ -363,6 +363,10 @@ func (c *Cache[T]) endTurn() {
 		w.announce()
 	}
 	for _, s := range suspects {
+		if s.drained {
+			s.watcher.end(s.watcher.draining.err)
+			continue
+		}
 		s.watcher.judge(s.overrun, 0)
 	}
 }
