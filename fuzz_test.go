@@ -31,6 +31,8 @@ func FuzzParsePosition(f *testing.F) {
 
 // What follows is what the machine draws.
 
+const mostChanges = 5 // of a commit
+
 var (
 	keys       = []string{"a", "a/1", "a/2", "b", "b/1", "c", "\xff", "\xff\xff"}
 	colors     = []string{"red", "blue", "green", ""}
@@ -58,6 +60,7 @@ func drawSettings(t *rapid.T) settings {
 		indexed:     rapid.Bool().Draw(t, "indexed"),
 		expire:      chance(t, 4, "expire"),
 		identity:    chance(t, 3, "identity"),
+		relists:     rapid.Bool().Draw(t, "relists"),
 		sourceTimes: chance(t, 4, "source times"),
 	}
 	s.keep = s.capacity
@@ -99,9 +102,9 @@ func (s settings) options(epoch string) Options[thing] {
 	return opts
 }
 
-// drawStall draws a policy. A lag is more events than one commit has here: of a
-// consumer that is awake, nobody could say how much of a commit it has taken when
-// the policy is asked.
+// drawStall draws a policy. A lag is more events than any commit has: of a consumer
+// that is awake, nobody could say how much of a commit it has taken when the policy
+// is asked. Relists make the largest ones.
 func drawStall(t *rapid.T, s settings, kinds ...string) (r stallRule) {
 	if chance(t, 3, "initial limit") {
 		r.limits.InitialIdle = seconds(t, 20, 11, "initial idle")
@@ -110,7 +113,11 @@ func drawStall(t *rapid.T, s settings, kinds ...string) (r stallRule) {
 		r.limits.StreamIdle = seconds(t, 20, 13, "stream idle")
 	}
 	if chance(t, 3, "lag limit") {
-		r.limits.Lag = rapid.IntRange(2*len(keys)+1, 2*len(keys)+6).Draw(t, "lag")
+		most := mostChanges
+		if s.relists {
+			most = 2 * len(keys)
+		}
+		r.limits.Lag = rapid.IntRange(most+1, most+5).Draw(t, "lag")
 	}
 	switch rapid.SampledFrom(kinds).Draw(t, "policy") {
 	case "none":
@@ -121,12 +128,9 @@ func drawStall(t *rapid.T, s settings, kinds ...string) (r stallRule) {
 		r.policy, r.verdicts = Resync{r.limits}, []Verdict{VerdictResync}
 	case "func":
 		verdicts := rapid.SliceOfN(rapid.SampledFrom([]Verdict{VerdictWait, VerdictEvict, VerdictResync}), 1, 3).Draw(t, "verdicts")
-		heard := new([]Stall)
+		heard := new(hearing)
 		r.verdicts, r.heard = verdicts, heard
-		r.policy = StallFunc(r.limits, func(s Stall) Verdict {
-			*heard = append(*heard, s)
-			return verdicts[(len(*heard)-1)%len(verdicts)]
-		})
+		r.policy = StallFunc(r.limits, func(s Stall) Verdict { return verdicts[heard.add(s)%len(verdicts)] })
 		return r
 	}
 	if r.limits.InitialIdle == 0 {
@@ -137,8 +141,8 @@ func drawStall(t *rapid.T, s settings, kinds ...string) (r stallRule) {
 
 // drawChanges draws what a commit changes: keys may come twice, and deletions may
 // have nothing to delete.
-func (m *machine) drawChanges(t *rapid.T, most int) (changes []Change[thing]) {
-	for range rapid.IntRange(0, most).Draw(t, "changes") {
+func (m *machine) drawChanges(t *rapid.T) (changes []Change[thing]) {
+	for range rapid.IntRange(0, mostChanges).Draw(t, "changes") {
 		ch := Change[thing]{Key: rapid.SampledFrom(keys).Draw(t, "key"), Delete: chance(t, 3, "delete")}
 		if !ch.Delete {
 			ch.Object = m.drawThing(t)

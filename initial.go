@@ -190,10 +190,10 @@ func (w *Watcher[T]) finishInitial() {
 	c := w.c
 	w.start = mark{w.taking.revision, w.taking.part}
 	ok := true
+	w.placed.Store(true) // Synced's position can be resumed, whatever happens now
 	c.mu.Lock()
 	if w.initial.Load() != nil { // neither ended nor parked meanwhile
 		w.initial.Store(nil)
-		w.placed.Store(true)
 		w.phase.Store(uint32(PhaseStreaming))
 		if ok = c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load()); !ok {
 			w.attention.Or(overrun) // before anybody could find what is left

@@ -24,8 +24,15 @@ import (
 // What to read: model is the cache as it must be, modelWatcher a watcher as it
 // must be, tracked a watcher with a consumer that can be stopped in its loop
 // body, and machine what is done to them.
+//
+// A round is as many checks as -rapid.checks says. What is rare needs more:
+// go test -run TestMachine/round=1$ -rapid.checks=20000
 func TestMachine(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, runMachine) })
+	for round := range 25 {
+		t.Run(fmt.Sprintf("round=%d", round+1), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, runMachine) })
+		})
+	}
 }
 
 func runMachine(t *rapid.T) {
@@ -128,7 +135,7 @@ func (m *machine) named(err error) string {
 // Write makes some commits.
 func (m *machine) Write(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "commits") {
-		m.write(t, m.drawChanges(t, 5))
+		m.write(t, m.drawChanges(t))
 		m.settle(t)
 	}
 }
@@ -191,6 +198,9 @@ func (m *machine) Progress(t *rapid.T) {
 
 // Relist replaces the state, in every relation to the head.
 func (m *machine) Relist(t *rapid.T) {
+	if !m.model.relists {
+		return
+	}
 	at := Position{Revision: m.model.head.Revision}
 	switch rapid.SampledFrom([]string{"higher", "higher", "same", "lower", "foreign"}).Draw(t, "relist") {
 	case "higher":

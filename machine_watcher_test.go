@@ -16,7 +16,27 @@ type stallRule struct {
 	policy   StallPolicy
 	limits   StallLimits
 	verdicts []Verdict // in turn, over and over
-	heard    *[]Stall  // what a StallFunc was asked
+	heard    *hearing  // what a StallFunc was asked
+}
+
+// hearing is what a policy was asked, by writers and by the watchdog.
+type hearing struct {
+	mu     sync.Mutex
+	stalls []Stall
+}
+
+// add returns how many came before.
+func (h *hearing) add(s Stall) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stalls = append(h.stalls, s)
+	return len(h.stalls) - 1
+}
+
+func (h *hearing) all() []Stall {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stalls
 }
 
 // modelWatcher is what one watcher must be: which event comes next, and what it
@@ -287,8 +307,8 @@ func (w *modelWatcher) finishInitial() {
 
 // judge is the stall policy's turn.
 func (w *modelWatcher) judge(overrun bool, now time.Time) {
-	if !overrun && w.draining != nil && w.streams() && w.lag(w.until) == 0 {
-		w.end(w.draining, now) // it lacks nothing that it will ever get
+	if !overrun && w.lacksNothing() {
+		w.end(w.draining, now)
 		return
 	}
 	s := Stall{Phase: w.phase, Idle: now.Sub(w.takenAt), Overrun: overrun, Delivered: w.delivered, Name: w.name}
@@ -346,9 +366,15 @@ func (w *modelWatcher) drain(err error, now time.Time) {
 // drained ends the watcher if it drains and nothing is left, whether or not its
 // consumer comes by again.
 func (w *modelWatcher) drained(now time.Time) {
-	if w.draining != nil && w.streams() && !w.wanted && w.lag(w.until) == 0 {
+	if w.lacksNothing() && !w.wanted {
 		w.end(w.draining, now)
 	}
+}
+
+// lacksNothing reports whether the watcher drains and has all that it will get, a
+// bookmark perhaps left aside.
+func (w *modelWatcher) lacksNothing() bool {
+	return w.draining != nil && w.streams() && w.lag(w.until) == 0
 }
 
 // end ends the watcher, once.
@@ -805,8 +831,8 @@ func (t *tracked) compare() error {
 	if placed != t.placed || placed && position != t.position {
 		return fmt.Errorf("Position is %v, %v, want %v, %v", position, placed, t.position, t.placed)
 	}
-	if len(t.asked) > 0 && t.rule.heard != nil {
-		heard := *t.rule.heard
+	if t.rule.heard != nil {
+		heard := t.rule.heard.all()
 		if len(heard) != len(t.asked) {
 			return fmt.Errorf("the policy was asked %+v, want %+v", heard, t.asked)
 		}

@@ -49,6 +49,7 @@ type settings struct {
 	indexed      bool
 	expire       bool // RelistExpire
 	identity     bool // SameIdentity is set: things of another color are other things
+	relists      bool // there are relists
 	sourceTimes  bool // commits bring times of their own
 	maxWatchers  int
 	defaultStall stallRule
@@ -325,7 +326,12 @@ func (m *model) hole(p Position) (pastHole, bool) {
 
 func (m *model) overrun(now time.Time) {
 	for _, w := range m.watchers {
-		if w.streams() && w.overrun() {
+		if !w.streams() || !w.overrun() {
+			continue
+		}
+		if w.lacksNothing() {
+			w.end(w.draining, now)
+		} else {
 			w.judge(true, now)
 		}
 	}

@@ -247,7 +247,7 @@ func (c *Cache[T]) wait(ctx context.Context, timeout <-chan time.Time, met func(
 		moved := c.moved.Arm()
 		c.mu.RLock()
 		ok, err := met()
-		ready, closed, lastErr := c.ready, c.closed, c.status.LastError
+		ready, closed := c.ready, c.closed
 		c.mu.RUnlock()
 		switch {
 		case err != nil:
@@ -265,19 +265,21 @@ func (c *Cache[T]) wait(ctx context.Context, timeout <-chan time.Time, met func(
 		case <-moved:
 		case <-again:
 		case <-timeout:
-			return notReady(ready, ErrTimeout, lastErr)
+			return c.notReady(ErrTimeout)
 		case <-ctx.Done():
-			return notReady(ready, context.Cause(ctx), lastErr)
+			return c.notReady(context.Cause(ctx))
 		}
 	}
 }
 
 // notReady adds to err, before the cache is ready, why it is not.
-func notReady(ready bool, err, last error) error {
-	if ready {
+func (c *Cache[T]) notReady(err error) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.ready {
 		return err
 	}
-	return errors.Join(ErrNotReady, err, last)
+	return errors.Join(ErrNotReady, err, c.status.LastError)
 }
 
 // Close ends all watchers with ErrClosed, at once, and refuses writes and new

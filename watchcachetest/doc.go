@@ -18,15 +18,15 @@
 //	watched := check.Watcher("all", nil, watchcache.Position{})
 //	follower := watched.Follow(t, w)
 //	writer.Put("b", 2)
-//	synctest.Wait()
 //
-//	watched.CaughtUp(cache.Position())
-//	cache.Close()
+//	cache.Shutdown(ctx) // lets watchers take what was committed
 //	<-follower.Done()
+//	watched.CaughtUp(cache.Position())
 //	check.Verify(t)
 //
 // [Follow] alone keeps what a watcher took, for tests that only look at that.
 //
 // Nothing here sleeps, and everything that waits works inside a [testing/synctest]
-// bubble.
+// bubble: there, synctest.Wait says when a follower has taken all, and CaughtUp may
+// follow in the middle of a test.
 package watchcachetest

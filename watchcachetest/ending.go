@@ -71,7 +71,7 @@ func (r *replay[T]) expired(err error, wrong wrongFunc) *Violation {
 			foreign = true
 		}
 	}
-	settled := r.era != nil && r.era != r.timeline.last() && !before(r.era.head, r.low)
+	settled := r.era != nil && r.era != r.timeline.last() && !before(r.era.head, r.low) && !r.era.inHole(r.low)
 	switch is := errors.Is(err, watchcache.ErrEpoch); {
 	case is && !foreign:
 		return wrong(6, "it blames another epoch, although the epoch stayed", "ErrExpired without ErrEpoch")

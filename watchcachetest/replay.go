@@ -3,6 +3,7 @@ package watchcachetest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/watchcache/watchcache"
 )
@@ -219,26 +220,34 @@ func (r *replay[T]) bookmark(ev watchcache.Event[T], wrong wrongFunc) *Violation
 	if r.initial {
 		return wrong(14, "a bookmark before the state is known", r.expectation())
 	}
-	at := watchcache.Position{Epoch: r.era.base.Epoch, Revision: ev.Revision}
-	at.Part = map[bool]uint32{true: r.low.Part}[r.low.Revision == at.Revision]
-	newest := r.era.positions(ev.Revision)
+	places := r.era.positions(ev.Revision)
 	switch {
 	case ev.Revision < r.low.Revision:
 		return wrong(14, "a bookmark went back", fmt.Sprintf("a bookmark at %d or later", r.low.Revision))
-	case ev.Revision > r.era.head.Revision:
+	case len(places) == 0:
 		v := wrong(14, "a bookmark at a revision that nobody wrote", r.timeline.reach())
 		v.heals = true
 		return v
-	case !before(r.floor, at) && (len(newest) == 0 || !before(r.floor, newest[0])):
+	case !before(r.floor, places[0]):
 		return wrong(14, "a bookmark that says nothing new", fmt.Sprintf("bookmarks beyond %v, where it started", r.floor))
-	case r.era.inHole(at):
+	case r.era.inHole(places[0]):
 		return wrong(13, "a bookmark strictly inside of the hole that a relist left", "a revision that is known")
 	}
-	if want, ok := r.untaken(at); ok {
-		return wrong(14, "a bookmark before everything up to it was taken", want)
+	// It does not tell which part of its revision it means. Where more parts are
+	// yet to come, it is true if it is for one of them.
+	early := ""
+	for _, at := range slices.Backward(places) {
+		if before(at, r.low) {
+			continue
+		}
+		want, ok := r.untaken(at)
+		if !ok {
+			r.pass(at)
+			return nil
+		}
+		early = cmp.Or(early, want)
 	}
-	r.pass(at)
-	return nil
+	return wrong(14, "a bookmark before everything up to it was taken", early)
 }
 
 // position must be what was taken whole.

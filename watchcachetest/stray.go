@@ -18,7 +18,7 @@ func (r *replay[T]) stray(ev watchcache.Event[T], d *difference, following []rec
 		}
 		// Another change of the same key in the same commit is not this event
 		// with a wrong field, but that one too early.
-		if at, _, ok := r.find(ev, true); !ok || at == r.next && d.field == "More" {
+		if at, nth, ok := r.find(ev, true); !ok || at == r.next && nth == r.taken {
 			v := wrong(contract, fmt.Sprintf("%s of %s is wrong", d.field, describe(ev)), fmt.Sprintf("%s %s", d.field, d.expected))
 			v.Got = fmt.Sprintf("%s %s", d.field, d.got)
 			return v

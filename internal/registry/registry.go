@@ -313,6 +313,7 @@ func (r *Registry) add(g *Group) {
 
 func (r *Registry) remove(g *Group) {
 	delete(r.groups, g.selection)
+	g.list.Store(nil) // an ended watcher that somebody keeps does not keep it
 	r.unread.Remove(g)
 	s := r.scopeOf(g.selection, false)
 	s.size--

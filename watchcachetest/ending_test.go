@@ -1,0 +1,42 @@
+package watchcachetest_test
+
+import (
+	"testing"
+
+	"github.com/watchcache/watchcache"
+)
+
+func TestCheckerExplainsAnUnfitRefusal(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		after    position
+		err      error
+		honest   bool
+		why      string
+		expected string
+	}{
+		{"expired", at(2), &watchcache.ExpiredError{Requested: at(2), Oldest: at(4)}, true, "", ""},
+		{"another epoch", foreign(2), &watchcache.ExpiredError{Requested: foreign(2), Oldest: at(4)}, true, "", ""},
+		{"inside of a hole", at(10), &watchcache.ExpiredError{Requested: at(10), Oldest: at(4)}, true, "", ""},
+		{"in the future", at(21), &watchcache.FutureError{Requested: at(21), Head: at(20)}, true, "", ""},
+		{"something else", at(21), watchcache.ErrTooManyWatchers, true, "", ""},
+		{"not expired", at(5), &watchcache.ExpiredError{Requested: at(5), Oldest: at(4)}, false, "has not expired", "oldest position is e:4"},
+		{"not in the future", at(5), &watchcache.FutureError{Requested: at(5), Head: at(20)}, false, "not in the future", "beyond e:20"},
+		{"expired, of another position", at(2), &watchcache.ExpiredError{Requested: at(3), Oldest: at(4)}, false, "what was asked", "e:2"},
+		{"future, of another position", at(22), &watchcache.FutureError{Requested: at(21), Head: at(20)}, false, "what was asked", "e:22"},
+		{"expired, untyped", at(2), watchcache.ErrExpired, false, "what expired", "ExpiredError"},
+		{"future, untyped", at(21), watchcache.ErrFuture, false, "how far", "FutureError"},
+		{"no reason", at(2), nil, false, "without a reason", "an error"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			check := relisted()
+			w := check.Watcher("w", nil, at(7))
+			w.Refused(row.after, row.err)
+			if !row.honest {
+				violated(t, check, "w", 6, row.why, row.expected, "refused to start after")
+			} else if err := check.Err(); err != nil {
+				t.Errorf("want no violation, got: %v", err)
+			}
+		})
+	}
+}
