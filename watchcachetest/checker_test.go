@@ -78,9 +78,7 @@ type consumer struct {
 	watched *watched
 	watcher *watchcache.Watcher[int]
 	kind    int
-	slow    int // events a turn
-	starts  int
-	from    map[string]int // how often it started from what
+	seen    map[string]int // what happened to all of them
 }
 
 // watch starts a watcher: where the last one was if that can be, or else with the
@@ -99,7 +97,7 @@ func (c *consumer) watch(check *watchcachetest.Checker[int], resume position) {
 		if c.watched.Refused(resume, err); !errors.Is(err, watchcache.ErrExpired) {
 			c.t.Fatalf("%s: want to start or to be refused as expired, got %v", kind.name, err)
 		}
-		c.from["refused"]++
+		c.seen["refused"]++
 		c.watch(check, position{})
 		return
 	}
@@ -112,7 +110,7 @@ func (c *consumer) watch(check *watchcachetest.Checker[int], resume position) {
 	} else {
 		c.watched.Resumed(after)
 	}
-	c.from[map[bool]string{true: "state", false: "position"}[after.IsZero()]]++
+	c.seen[map[bool]string{true: "state", false: "position"}[after.IsZero()]]++
 	c.watcher = w
 	if kind.take != nil {
 		kind.take(c)
@@ -157,9 +155,17 @@ func (c *consumer) turn(check *watchcachetest.Checker[int], most int) {
 				c.watched.Took(ev)
 				c.watched.Position(c.watcher.Position())
 			}
+			if ev.Type == watchcache.Reset {
+				c.seen["reset"]++
+			}
 		}
 		if err != nil {
 			c.watched.Ended(err)
+		}
+	}
+	for what, sentinel := range map[string]error{"lagged": watchcache.ErrLagged, "expired": watchcache.ErrExpired, "deadline": watchcache.ErrDeadline} {
+		if errors.Is(err, sentinel) {
+			c.seen[what]++
 		}
 	}
 	if err != nil {
@@ -275,7 +281,7 @@ func TestCheckerPassesARealCache(t *testing.T) {
 // soak has one cache written to and watched by every kind of watcher.
 func soak(t *testing.T, opts options, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
-	opts.Mirror, opts.Epoch, opts.Capacity = true, "era0", 300
+	opts.Mirror, opts.Epoch, opts.Capacity = true, "era0", 64
 	opts.Indexes = map[string]func(string, int) []string{"decade": decade}
 	c := newCache(t, opts)
 	check := watchcachetest.NewChecker(opts)
@@ -284,9 +290,9 @@ func soak(t *testing.T, opts options, seed uint64) {
 		t.Fatal(err)
 	}
 	var consumers []*consumer
-	from := make(map[string]int)
+	seen := make(map[string]int)
 	for kind := range kinds {
-		consumer := &consumer{t: t, cache: c, kind: kind, from: from}
+		consumer := &consumer{t: t, cache: c, kind: kind, seen: seen}
 		consumer.watch(check, position{})
 		consumers = append(consumers, consumer)
 	}
@@ -328,9 +334,9 @@ func soak(t *testing.T, opts options, seed uint64) {
 			t.Errorf("want the test to make a %s, it made %v", what, wrote)
 		}
 	}
-	for _, what := range []string{"state", "position", "refused"} {
-		if from[what] == 0 {
-			t.Errorf("want watchers to begin from every start: %s is missing in %v", what, from)
+	for _, what := range []string{"state", "position", "refused", "reset", "lagged", "expired", "deadline"} {
+		if seen[what] == 0 {
+			t.Errorf("seed %d: want everything to happen to watchers: %q is missing in %v", seed, what, seen)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package watchcachetest_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/watchcache/watchcache"
@@ -53,4 +55,58 @@ func TestCheckerExplainsAWrongSnapshot(t *testing.T) {
 	violated(t, check, "", 3, "nobody wrote", "e:0", "a snapshot at e:1")
 	check.Committed(at(1), change{Key: "a", Object: 2})
 	violated(t, check, "", 3, "the snapshot at e:1 is not the state", `"a" at 1, 2`, `"a" at 1, 1`)
+}
+
+func TestWriterNoticesARefusedWriteThatChangedSomething(t *testing.T) {
+	c := newCache(t, options{Epoch: "e"})
+	check := watchcachetest.NewChecker(options{})
+	w := watchcachetest.NewWriter(check, c)
+	if err := w.Replace(at(3), failed); !errors.Is(err, errBroken) {
+		t.Fatalf("want the listing's own error, got %v", err)
+	}
+	if err := check.Err(); err != nil {
+		t.Errorf("want nothing wrong with a write that is refused, got: %v", err)
+	}
+	err := w.Replace(at(3), func(yield func(item, error) bool) {
+		c.Put("a", 1)
+		yield(item{}, errBroken)
+	})
+	if !errors.Is(err, errBroken) {
+		t.Fatalf("want the listing's own error, got %v", err)
+	}
+	violated(t, check, "", 12, "refused has changed something (broken)", "e:0", "e:1")
+}
+
+// failing is a test that notes its errors.
+type failing struct {
+	testing.TB
+	errors []any
+}
+
+func (t *failing) Helper()           {}
+func (t *failing) Error(args ...any) { t.errors = append(t.errors, args...) }
+
+func TestVerifyFailsTheTest(t *testing.T) {
+	check := written()
+	sound := &failing{TB: t}
+	if check.Verify(sound); len(sound.errors) != 0 {
+		t.Errorf("want no error without a violation, got %v", sound.errors)
+	}
+	check.Watcher("w", nil, at(1)).Ended(nil)
+	broken := &failing{TB: t}
+	if check.Verify(broken); len(broken.errors) != 1 {
+		t.Errorf("want the violation as an error of the test, got %v", broken.errors)
+	}
+}
+
+func TestCheckerJoinsTheViolationsOfAllWatchers(t *testing.T) {
+	check := written()
+	for _, name := range []string{"first", "second"} {
+		check.Watcher(name, nil, at(1)).Ended(nil)
+	}
+	check.Watcher("sound", nil, at(1)).Ended(watchcache.ErrStopped)
+	err := check.Err()
+	if err == nil || !strings.Contains(err.Error(), `"first"`) || !strings.Contains(err.Error(), `"second"`) || strings.Contains(err.Error(), `"sound"`) {
+		t.Errorf("want the violations of first and second, got %v", err)
+	}
 }
