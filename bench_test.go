@@ -15,7 +15,7 @@ import (
 )
 
 // object is what the benchmarks watch: T is a pointer to it.
-type object struct{ id, weight int }
+type object struct{ id int }
 
 // fanOut is what a user would write without this library: a map of channels
 // behind a mutex.

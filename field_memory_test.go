@@ -96,7 +96,7 @@ func TestFieldJ5AHugeCommitLeavesNoScratch(t *testing.T) {
 }
 
 func TestFieldJ6DroppedHistoryIsFree(t *testing.T) {
-	type object struct{ payload [1000]byte }
+	type object [1000]byte
 	for name, drop := range map[string]func(c *watchcache.Cache[*object]){
 		"trim": func(c *watchcache.Cache[*object]) { c.Trim(c.Position()) },
 		"events": func(c *watchcache.Cache[*object]) {

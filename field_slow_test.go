@@ -116,7 +116,7 @@ func TestFieldF11F20AnyLossIsSaid(t *testing.T) {
 }
 
 func TestFieldF14J7AStalledWatcherPinsNoHistory(t *testing.T) {
-	type object struct{ payload [300_000]byte }
+	type object [300_000]byte
 	c, err := watchcache.New(watchcache.Options[*object]{
 		Size: func(string, *object) int { return 300_000 }, MaxBytes: 3_000_000, Stall: watchcache.Resync{}})
 	if err != nil {

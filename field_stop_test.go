@@ -52,7 +52,7 @@ func TestFieldG1G5AFullChannelEndsWithItsWatcher(t *testing.T) {
 // handler sits in the loop body, and the snapshot must not.
 func TestFieldG2AnEvictedWatcherHoldsNoSnapshotThoughItsConsumerIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		type object struct{ payload [1000]byte }
+		type object [1000]byte
 		c, err := watchcache.New(watchcache.Options[*object]{Capacity: 1})
 		if err != nil {
 			t.Fatal(err)

@@ -283,7 +283,7 @@ func TestSourceHoldsAndDelays(t *testing.T) {
 		if r := m.cache.Position().Revision; r != 3 {
 			m.t.Errorf("want the event a minute late, got revision %d before", r)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		m.settled()
 		m.source.Put("c", 5) // Cut and the context end a delay
 		synctest.Wait()

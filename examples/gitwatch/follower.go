@@ -25,7 +25,6 @@ type follower struct {
 	events   int
 	starts   int // watchers that it needed
 	resets   int // fresh snapshots on the same watcher
-	lag      int // the largest
 	err      error
 	passed   map[uint64]string // digests at checkpoints
 }
@@ -47,7 +46,7 @@ func startFollowers(ctx context.Context, cache *watchcache.Cache[string], h hist
 		fs.wg.Go(func() { follow(f) })
 	}
 	evict := watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: s.stall, StreamIdle: s.stall}}
-	resync := watchcache.Resync{StallLimits: evict.StallLimits}
+	resync := watchcache.Resync(evict)
 	options := func(name string, policy watchcache.StallPolicy) watchcache.WatchOptions[string] {
 		return watchcache.WatchOptions[string]{Name: name, Stall: policy}
 	}
