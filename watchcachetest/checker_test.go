@@ -202,17 +202,17 @@ func writes(t *testing.T, random *rand.Rand, c *cache, w *watchcachetest.Writer[
 	}
 	head := c.Position()
 	what, err := "", error(nil)
-	switch n := random.IntN(200); {
-	case n < 80:
+	switch n := random.IntN(1000); {
+	case n < 400:
 		what = "commit"
 		_, err = w.Apply(watchcache.Commit[int]{Revision: head.Revision + 1 + uint64(random.IntN(2)), Changes: some()})
-	case n < 100:
+	case n < 500:
 		what = "part"
 		_, err = w.Apply(watchcache.Commit[int]{Continues: true, Revision: head.Revision, Changes: some()})
-	case n < 120:
+	case n < 600:
 		what = "progress"
 		err = w.Progress(head.Revision + uint64(random.IntN(3)))
-	case n < 150:
+	case n < 650:
 		what = "refused"
 		if _, refused := w.Apply(watchcache.Commit[int]{Revision: head.Revision, Changes: some()}); !errors.Is(refused, watchcache.ErrRevisionOrder) {
 			t.Errorf("want ErrRevisionOrder for a commit at the head, got %v", refused)
@@ -220,17 +220,17 @@ func writes(t *testing.T, random *rand.Rand, c *cache, w *watchcachetest.Writer[
 		if refused := w.Replace(position{Revision: head.Revision + 9}, failed); !errors.Is(refused, errBroken) {
 			t.Errorf("want a listing's own error, got %v", refused)
 		}
-	case n < 160:
+	case n < 658:
 		what = "relist"
 		err = relist(position{Revision: head.Revision + 5})
-	case n < 161:
+	case n < 661:
 		what = "epoch"
 		*epochs++
 		err = relist(position{Epoch: fmt.Sprintf("era%d", *epochs), Revision: head.Revision + 10})
-	case n < 162:
+	case n < 664:
 		what = "restored"
 		err = relist(position{Revision: head.Revision - 1})
-	case n < 163:
+	case n < 668:
 		what = "changed at the head"
 		err = relist(position{Revision: head.Revision})
 	default:
@@ -271,15 +271,27 @@ func TestCheckerPassesARealCache(t *testing.T) {
 		{"cloned, equal by tens", options{Clone: func(object int) int { return object }, Equal: func(a, b int) bool { return a == b || a/10 == b/10 && a > 30 }}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for seed := range uint64(4) {
-				synctest.Test(t, func(t *testing.T) { soak(t, row.opts, seed) })
+			wrote, seen := make(map[string]int), make(map[string]int)
+			for seed := range uint64(3) {
+				synctest.Test(t, func(t *testing.T) { soak(t, row.opts, seed, wrote, seen) })
+			}
+			for _, what := range []string{"commit", "part", "progress", "refused", "relist", "epoch", "restored", "changed at the head"} {
+				if wrote[what] == 0 {
+					t.Errorf("want every kind of write: %q is missing in %v", what, wrote)
+				}
+			}
+			for _, what := range []string{"state", "position", "refused", "reset", "lagged", "expired", "deadline"} {
+				if seen[what] == 0 {
+					t.Errorf("want everything to happen to watchers: %q is missing in %v", what, seen)
+				}
 			}
 		})
 	}
 }
 
-// soak has one cache written to and watched by every kind of watcher.
-func soak(t *testing.T, opts options, seed uint64) {
+// soak has one cache written to and watched by every kind of watcher. It counts
+// what it wrote, and what its watchers have seen.
+func soak(t *testing.T, opts options, seed uint64, wrote, seen map[string]int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	opts.Mirror, opts.Epoch, opts.Capacity = true, "era0", 64
 	opts.Indexes = map[string]func(string, int) []string{"decade": decade}
@@ -290,21 +302,20 @@ func soak(t *testing.T, opts options, seed uint64) {
 		t.Fatal(err)
 	}
 	var consumers []*consumer
-	seen := make(map[string]int)
 	for kind := range kinds {
 		consumer := &consumer{t: t, cache: c, kind: kind, seen: seen}
 		consumer.watch(check, position{})
 		consumers = append(consumers, consumer)
 	}
-	epochs, wrote := 0, make(map[string]int)
-	for range 400 {
+	epochs := 0
+	for range 600 {
 		wrote[writes(t, random, c, w, &epochs)]++
 		if random.IntN(20) == 0 {
 			time.Sleep(time.Second) // in a bubble: bookmarks and deadlines
 		}
 		synctest.Wait()
 		for _, consumer := range consumers {
-			consumer.turn(check, random.IntN(5))
+			consumer.turn(check, random.IntN(3))
 		}
 		if random.IntN(50) == 0 {
 			check.Snapshot(c.Snapshot())
@@ -329,16 +340,6 @@ func soak(t *testing.T, opts options, seed uint64) {
 	c.Close()
 	synctest.Wait()
 	check.Verify(t)
-	for _, what := range []string{"commit", "part", "progress", "refused", "relist"} {
-		if wrote[what] == 0 {
-			t.Errorf("want the test to make a %s, it made %v", what, wrote)
-		}
-	}
-	for _, what := range []string{"state", "position", "refused", "reset", "lagged", "expired", "deadline"} {
-		if seen[what] == 0 {
-			t.Errorf("seed %d: want everything to happen to watchers: %q is missing in %v", seed, what, seen)
-		}
-	}
 }
 
 func TestCheckerPassesAStartInTheFuture(t *testing.T) {

@@ -30,6 +30,9 @@ func TestFollowerRebuildsTheState(t *testing.T) {
 			if _, err := c.Put([]string{"a", "b", "c"}[i%3], i); err != nil {
 				t.Fatal(err)
 			}
+			if i == 0 {
+				synctest.Wait() // it hangs at the first
+			}
 		}
 		if _, err := c.Delete("b"); err != nil {
 			t.Fatal(err)

@@ -81,27 +81,44 @@ func (r *replay[T]) joined(ev watchcache.Event[T], wrong wrongFunc) *Violation {
 		return nil
 	}
 	var first *Violation
-	j := joining[T]{keys: make(map[string]*pending[T])}
-	for n := r.next; n < len(r.era.commits); n++ {
-		w := r.era.commits[n]
-		j.add(w.seen(r.selects))
-		if w.at.Revision < ev.Revision {
-			continue
+	var nexts []int
+	for _, from := range r.starts() {
+		j := joining[T]{keys: make(map[string]*pending[T])}
+		for n := from; n < len(r.era.commits); n++ {
+			w := r.era.commits[n]
+			j.add(w.seen(r.selects))
+			if w.at.Revision < ev.Revision {
+				continue
+			}
+			expected, got := r.compareWindow(j.events(), window)
+			if expected == "" {
+				nexts = append(nexts, n+1)
+			} else if first == nil {
+				first = wrong(1, "it is not the changes after "+r.low.String()+" joined by key", expected)
+				first.Got = got
+			}
 		}
-		expected, got := r.compareWindow(j.events(), window)
-		if expected == "" {
-			r.low, r.next, r.window = w.at, n+1, nil
-			return nil
-		}
-		if first == nil {
-			first = wrong(1, "it is not the changes after "+r.low.String()+" joined by key", expected)
-			first.Got = got
-		}
+	}
+	if len(nexts) > 0 {
+		slices.Sort(nexts)
+		r.nexts, r.window = slices.Compact(nexts), nil
+		r.next = r.nexts[0]
+		r.low = r.era.commits[r.next-1].at
+		return nil
 	}
 	if first == nil {
 		first = wrong(1, "an event at or before "+r.low.String(), r.expectation())
 	}
 	return first
+}
+
+// starts returns the commits that may be the first not taken: events that join
+// to the same may come from fewer commits or from more.
+func (r *replay[T]) starts() []int {
+	if len(r.nexts) == 0 {
+		return []int{r.next}
+	}
+	return r.nexts
 }
 
 func (r *replay[T]) compareWindow(want, got []watchcache.Event[T]) (expected, have string) {
@@ -124,15 +141,27 @@ func (r *replay[T]) unjoined(at watchcache.Position) (string, bool) {
 	if len(r.window) > 0 && before(r.low, at) {
 		return "the last of the joined events", true
 	}
+	first := ""
+	for _, from := range r.starts() {
+		events := r.joinedUpTo(from, at)
+		if len(events) == 0 {
+			return "", false
+		}
+		if first == "" {
+			first = describe(events[0])
+		}
+	}
+	return first, true
+}
+
+// joinedUpTo returns what the commits from one on, up to a position, come to.
+func (r *replay[T]) joinedUpTo(from int, at watchcache.Position) []watchcache.Event[T] {
 	j := joining[T]{keys: make(map[string]*pending[T])}
-	for _, w := range r.era.commits[r.next:] {
+	for _, w := range r.era.commits[from:] {
 		if before(at, w.at) {
 			break
 		}
 		j.add(w.seen(r.selects))
 	}
-	if events := j.events(); len(events) > 0 {
-		return describe(events[0]), true
-	}
-	return "", false
+	return j.events()
 }

@@ -25,6 +25,7 @@ type replay[T any] struct {
 	next    int                   // era.commits[next] is the first not taken whole
 	taken   int                   // of what it selects of that one
 	window  []watchcache.Event[T] // coalescing: taken, with more to follow
+	nexts   []int                 // coalescing: what next may be, if not only that; sorted
 	ended   error
 	last    []string
 
@@ -70,7 +71,7 @@ func (r *replay[T]) step(rec record[T], following []record[T]) *Violation {
 	case r.ended != nil:
 		return wrong(5, "an event after the end", "nothing")
 	case ev.Type == watchcache.Reset:
-		r.initial, r.items, r.window, r.taken = true, nil, nil, 0
+		r.initial, r.items, r.window, r.nexts, r.taken = true, nil, nil, nil, 0
 		return nil
 	case ev.Type == watchcache.Synced:
 		return r.synced(ev, following, wrong)
@@ -102,7 +103,7 @@ func (r *replay[T]) start(rec record[T], wrong wrongFunc) *Violation {
 		r.low, r.floor, r.next = rec.at, rec.at, in.after(rec.at)
 	}
 	r.initial, r.era, r.eras, r.ended = in == nil, in, rec.eras, nil
-	r.items, r.window, r.taken = nil, nil, 0
+	r.items, r.window, r.nexts, r.taken = nil, nil, nil, 0
 	return nil
 }
 
@@ -260,6 +261,7 @@ func (r *replay[T]) position(rec record[T], wrong wrongFunc) *Violation {
 	case !rec.ok:
 		return wrong(3, "no position after Synced", "a position from "+r.low.String()+" on")
 	case rec.at == r.low:
+		r.nexts = nil
 		return nil
 	case rec.at.Epoch != r.low.Epoch:
 		return wrong(13, "a position of another epoch", "one of epoch "+r.low.Epoch)
@@ -293,7 +295,7 @@ func (r *replay[T]) untaken(at watchcache.Position) (string, bool) {
 
 // pass notes that everything up to a position was taken.
 func (r *replay[T]) pass(at watchcache.Position) {
-	r.low, r.next = at, max(r.next, r.era.after(at))
+	r.low, r.next, r.nexts = at, max(r.next, r.era.after(at)), nil
 }
 
 // caughtUp must find everything taken.

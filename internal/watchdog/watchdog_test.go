@@ -1,0 +1,78 @@
+package watchdog
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type bubbleClock struct{}
+
+func (bubbleClock) Now() time.Time                         { return time.Now() }
+func (bubbleClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// noting is a task that notes when it ran.
+type noting struct {
+	mu    sync.Mutex
+	times []time.Duration
+	again func(now time.Duration)
+}
+
+func (n *noting) OnTime(now time.Duration) {
+	n.mu.Lock()
+	n.times = append(n.times, now)
+	n.mu.Unlock()
+	if n.again != nil {
+		n.again(now)
+	}
+}
+
+func TestTimersRunWhenTheyAreDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(bubbleClock{})
+		goroutines := runtime.NumGoroutine()
+		tasks := [4]*noting{{}, {}, {}, {}}
+		timers := [4]*Timer{}
+		for i, due := range []time.Duration{5, 3, 9, 7} {
+			timers[i] = &Timer{Task: tasks[i]}
+			w.Set(timers[i], due*time.Second)
+		}
+		w.SetBy(timers[0], 8*time.Second) // later: no change
+		w.SetBy(timers[2], 4*time.Second) // earlier
+		w.Cancel(timers[3])
+		w.Set(timers[3], time.Second) // cancelled for good
+		if w.Timers() != 3 || runtime.NumGoroutine() != goroutines+1 {
+			t.Errorf("%d timers on %d goroutines, want 3 on one", w.Timers(), runtime.NumGoroutine()-goroutines)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for i, want := range [][]time.Duration{{5 * time.Second}, {3 * time.Second}, {4 * time.Second}, nil} {
+			if !slices.Equal(tasks[i].times, want) {
+				t.Errorf("timer %d ran at %v, want %v", i, tasks[i].times, want)
+			}
+		}
+		if runtime.NumGoroutine() != goroutines {
+			t.Error("a goroutine without a timer")
+		}
+	})
+}
+
+func TestATaskSetsItselfAnewUntilStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(bubbleClock{})
+		task := &noting{}
+		timer := &Timer{Task: task}
+		task.again = func(now time.Duration) { w.Set(timer, now+time.Minute) }
+		w.Set(timer, time.Minute)
+		time.Sleep(5*time.Minute + 1)
+		w.Stop()
+		time.Sleep(time.Hour)
+		w.Set(timer, 0)
+		if len(task.times) != 5 || w.Timers() != 0 {
+			t.Errorf("ran at %v, with %d timers left, want five times and none", task.times, w.Timers())
+		}
+	})
+}
