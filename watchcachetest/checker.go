@@ -32,7 +32,8 @@ type Checker[T any] struct {
 
 // NewChecker returns a checker for a cache with these options. It heeds Equal,
 // SameIdentity, Publish and Relist; the others do not matter. Publish is called
-// once more for each change: it must be pure, as the cache demands anyway.
+// once more for each change: it must be pure, as the cache demands anyway. With
+// it, selections are asked about published objects; the cache's indexes are not.
 //
 // Objects are compared by Equal, or else by [reflect.DeepEqual].
 func NewChecker[T any](opts watchcache.Options[T]) *Checker[T] {

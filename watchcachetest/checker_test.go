@@ -87,7 +87,7 @@ func (c *consumer) watch(check *watchcachetest.Checker[int], resume position) {
 	kind := kinds[c.kind]
 	opts := kind.opts
 	if opts.DeadlineLead > 0 {
-		opts.Deadline = time.Now().Add(10 * time.Second)
+		opts.Deadline = time.Now().Add(3 * time.Second)
 	}
 	if !resume.IsZero() {
 		opts.Start = watchcache.After(resume)

@@ -40,3 +40,14 @@ func TestCheckerExplainsAnUnfitRefusal(t *testing.T) {
 		})
 	}
 }
+
+func TestCheckerExplainsAnEndThatBlamesTheEpoch(t *testing.T) {
+	check := written()
+	check.Replaced(position{Epoch: "e", Revision: 7, Part: 1}, item{Key: "a", Object: 8})
+	check.Watcher("sound", nil, at(7)).Ended(&watchcache.ExpiredError{Requested: at(7), Oldest: position{Epoch: "e", Revision: 7, Part: 1}})
+	if err := check.Err(); err != nil {
+		t.Fatalf("want expired within the epoch to pass where another state came at the same revision, got: %v", err)
+	}
+	check.Watcher("w", nil, at(7)).Ended(&watchcache.ExpiredError{Requested: at(7), Oldest: foreign(7)})
+	violated(t, check, "w", 6, "blames another epoch", "without ErrEpoch", "ended")
+}
