@@ -270,3 +270,23 @@ func TestDrainingWatcherThatLostAnEventDoesNotClaimToHaveAll(t *testing.T) {
 		}
 	})
 }
+
+func TestSyncedHasAPositionEvenIfTheWatcherEndsMeanwhile(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	c.Put("a", 1)
+	for range 5_000 {
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+		stopped := make(chan struct{})
+		go func() {
+			w.Stop()
+			close(stopped)
+		}()
+		for ev := range w.Events() {
+			if _, ok := w.Position(); ev.Type == Synced && !ok {
+				t.Fatal("Synced was delivered, and there is no position")
+			}
+		}
+		<-stopped
+	}
+}
