@@ -123,7 +123,7 @@ func TestOptionRetentionAndKeepDefault(t *testing.T) {
 		if got := c.Stats().History; got != 300 {
 			t.Errorf("%d events before their time, want 300", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := c.Stats().History; got != 128 {
 			t.Errorf("%d events after their time, want the default Keep of 128", got)
