@@ -313,3 +313,26 @@ func TestStallLimitRestartsWithEveryEvent(t *testing.T) {
 		}
 	})
 }
+
+// TestAPolicyMayWrite: it is asked after the writer has let go of everything.
+func TestAPolicyMayWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // fails if the policy waits for its writer
+		var c *cache
+		asked := 0
+		c = newCache(t, options{Capacity: 2, Stall: watchcache.StallFunc(watchcache.StallLimits{Lag: 1}, func(s watchcache.Stall) watchcache.Verdict {
+			if asked++; asked == 1 {
+				if _, err := c.Put("side", 1); err != nil {
+					t.Error(err)
+				}
+			}
+			return watchcache.VerdictResync
+		})})
+		w := mustWatch(t, c, watch{Start: watchcache.FromNow()})
+		apply(t, c, 0, "a=1")
+		if asked == 0 {
+			t.Error("the policy was not asked at its limit")
+		}
+		wantPending(t, w, "reset@2 +a=1@1i +side=1@2i synced@2")
+		w.Stop()
+	})
+}

@@ -15,8 +15,6 @@ import (
 	"github.com/watchcache/watchcache"
 )
 
-func one(string, int) int { return 1 }
-
 func TestBadOptionsAreRefusedByName(t *testing.T) {
 	limits := func(l watchcache.StallLimits) watchcache.StallPolicy { return watchcache.StallFunc(l, nil) }
 	for field, bad := range map[string][]options{
