@@ -21,7 +21,6 @@ type sourceEvent = watchcache.SourceEvent[int]
 type script struct {
 	mu             sync.Mutex
 	lists, watches int
-	atLeast        []uint64 // what each List was asked for
 	list           func(n int) (uint64, string, error)
 	watch          func(ctx context.Context, n int, after watchcache.Position, yield func(sourceEvent, error) bool)
 }
@@ -32,10 +31,9 @@ func (s *script) calls() (lists, watches int) {
 	return s.lists, s.watches
 }
 
-func (s *script) List(_ context.Context, atLeast uint64) (watchcache.Position, iter.Seq2[item, error], error) {
+func (s *script) List(context.Context, uint64) (watchcache.Position, iter.Seq2[item, error], error) {
 	s.mu.Lock()
 	s.lists++
-	s.atLeast = append(s.atLeast, atLeast)
 	n := s.lists
 	s.mu.Unlock()
 	revision, state, err := s.list(n)
