@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -18,129 +18,202 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var fast = settings{stall: 50 * time.Millisecond, duration: 200 * time.Millisecond, capacity: 1000}
-
-// madeRepository has a merge, a rename, a deletion, a mode change, and a path that
-// git would quote.
-func madeRepository(t *testing.T) string {
+// ran is the command with its arguments, in a bubble, where waiting takes no time.
+func ran(t *testing.T, args ...string) (status int, out, failures string) {
 	t.Helper()
-	dir := t.TempDir()
-	git := func(args ...string) {
-		t.Helper()
-		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v: %s", args, err, out)
+	var o, f bytes.Buffer
+	synctest.Test(t, func(t *testing.T) { status = command(t.Context(), args, &o, &f) })
+	return status, o.String(), f.String()
+}
+
+// wantTrue fails the test unless the command found everything true, and said all
+// of these.
+func wantTrue(t *testing.T, args []string, said ...string) {
+	t.Helper()
+	status, out, failures := ran(t, args...)
+	if status != exitTrue || failures != "" {
+		t.Errorf("%q: exit status %d, want 0:\n%s%s", args, status, failures, out)
+	}
+	for _, want := range append(said, "Every state is the truth") {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q did not say %q:\n%s", args, want, out)
 		}
 	}
-	write := func(path, text string) {
-		t.Helper()
-		path = filepath.Join(dir, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	git("init", "-q")
-	write("dir/a", "1")
-	write("dir/b", "1")
-	write("grüße \"quoted\"\tand tabbed", "1")
-	git("add", "-A")
-	git("commit", "-qm", "one")
-	git("commit", "-q", "--allow-empty", "-m", "nothing")
-	git("checkout", "-qb", "side")
-	write("side", "1")
-	git("add", "-A")
-	git("commit", "-qm", "aside")
-	git("checkout", "-q", "main")
-	write("dir/a", "2")
-	git("mv", "dir/b", "dir/renamed")
-	git("add", "-A")
-	git("commit", "-qm", "two")
-	git("merge", "-q", "--no-ff", "-m", "merge", "side")
-	git("update-index", "--chmod=+x", "dir/a")
-	git("rm", "-q", "side")
-	git("commit", "-qm", "three")
-	return dir
 }
 
 func TestARepositoryIsReplayedTruly(t *testing.T) {
-	s := fast
-	s.repo = madeRepository(t)
-	var out bytes.Buffer
-	same, err := run(t.Context(), s, &out)
-	if err != nil || !same {
-		t.Fatalf("%v, %v:\n%s", same, err, &out)
-	}
-	for _, want := range []string{"5 revisions", "selects dir/", "evicted: watcher stalled", "evicted: watcher lagged", "true at 5"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, &out)
-		}
-	}
+	wantTrue(t, []string{"-repo", madeRepository(t)},
+		"7 revisions, replayed in 4s",
+		`begin with "dir/"`,
+		"evicted: no more of the state for 2s",
+		"evicted: took nothing for 2s",
+		"true at 7",
+		"by git ls-tree",
+	)
 }
 
-func TestWhatCannotBeReplayedIsAnError(t *testing.T) {
-	for name, s := range map[string]settings{
-		"no repository": {repo: t.TempDir()}, "no trace": {trace: "missing"}, "no such directory": {repo: "/nonexistent"},
+func TestHistoriesOfEveryShapeAreReplayedTruly(t *testing.T) {
+	made := madeRepository(t)
+	shallow := newTestRepository(t)
+	shallow.git("fetch", "-q", "--update-head-ok", "--depth=3", "file://"+filepath.ToSlash(made), "main:main")
+	one := newTestRepository(t)
+	one.write("only", "1")
+	one.commit("one path, in one commit")
+	empty := newTestRepository(t)
+	empty.commit("a commit without any path")
+	bare := newTestRepository(t, "--bare")
+	bare.git("fetch", "-q", made, "main:main")
+
+	for _, args := range [][]string{
+		{"-repo", shallow.dir}, {"-repo", one.dir}, {"-repo", empty.dir}, {"-repo", bare.dir},
+		{"-repo", filepath.Join(made, "dir")},
+		{"-repo", made, "-duration", "0"},
+		{"-repo", made, "-rate", "0.5", "-stall", "1s"},
+		{"-repo", made, "-capacity", "1"},
+		{"-repo", made, "-prefix", "nothing begins like this"},
+		{"-trace", bigTrace, "-rate", "200"},
+		{"-trace", bigTrace, "-duration", "0", "-capacity", "1000"},
 	} {
-		s.stall, s.capacity = time.Second, 10
-		if _, err := run(t.Context(), s, new(bytes.Buffer)); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		t.Run(strings.Join(args[2:], " "), func(t *testing.T) { wantTrue(t, args) })
 	}
 }
 
-const smallTrace = "1\t1000\nP\tpkg/a\tx1\nP\tb\ty1\n2\t1001\n3\t1002\nD\tb\nP\tpkg/a\tx2\n"
-
-func writeTrace(t *testing.T, checkpoints string) string {
-	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "small.tsv")
-	err := errors.Join(os.WriteFile(file, []byte(smallTrace), 0o644), os.WriteFile(filepath.Join(dir, "small.checkpoints.tsv"), []byte(checkpoints), 0o644))
-	if err != nil {
-		t.Fatal(err)
+// TestConfigurationOfTheUserDoesNotMatter: what git log shows depends on much of
+// it.
+func TestConfigurationOfTheUserDoesNotMatter(t *testing.T) {
+	made := &testRepository{t, madeRepository(t)}
+	for _, setting := range []string{
+		"log.showRoot=false", "log.diffMerges=combined", "diff.renames=copies", "diff.ignoreSubmodules=all", "diff.relative=true",
+		"log.showSignature=true", "color.ui=always", "core.quotePath=true", "format.pretty=oneline", "diff.noprefix=true",
+	} {
+		name, value, _ := strings.Cut(setting, "=")
+		made.git("config", name, value)
 	}
-	return file
+	wantTrue(t, []string{"-repo", filepath.Join(made.dir, "dir")}, "7 revisions")
 }
 
-func TestATraceIsHeldAgainstItsCheckpoints(t *testing.T) {
+func TestAShortHistoryOverrunsAndExpires(t *testing.T) {
+	wantTrue(t, []string{"-trace", bigTrace, "-capacity", "200"}, "evicted: overrun by history", "true at 5229")
+}
+
+func TestADifferenceIsExitStatus1(t *testing.T) {
 	one, three := digest(map[string]string{"pkg/a": "x1", "b": "y1"}), digest(map[string]string{"pkg/a": "x2"})
-	s := fast
-	s.trace = writeTrace(t, "1\t2\t"+one+"\n3\t1\t"+three+"\n")
-	var out bytes.Buffer
-	if same, err := run(t.Context(), s, &out); err != nil || !same {
-		t.Errorf("%v, %v:\n%s", same, err, &out)
-	}
-	s.trace = writeTrace(t, "1\t2\t"+one+"\n3\t1\t"+one+"\n")
-	out.Reset()
-	if same, err := run(t.Context(), s, &out); err != nil || same || !strings.Contains(out.String(), "not the truth") {
-		t.Errorf("with a checkpoint that is wrong: %v, %v:\n%s", same, err, &out)
+	good := writeTrace(t, "1\t2\t"+one+"\n3\t1\t"+three+"\n")
+	wantTrue(t, []string{"-trace", good}, "by its 2 checkpoints", "true at 3 and at 2 checkpoints")
+	for _, args := range [][]string{
+		{"-trace", writeTrace(t, "1\t2\t"+one+"\n3\t1\t"+one+"\n")},
+		{"-trace", writeTrace(t, "1\t2\t"+three+"\n"), "-prefix", "pkg/"},
+	} {
+		status, out, failures := ran(t, args...)
+		if status != exitDifferent || !strings.Contains(out, "not the truth") || strings.Contains(out, "Every state") {
+			t.Errorf("%q, with a checkpoint that is wrong: exit status %d, want 1:\n%s%s", args, status, failures, out)
+		}
 	}
 }
 
-func TestMalformedInputIsRefused(t *testing.T) {
-	for _, text := range []string{"P\ta\tb\n", "1\tx\n", "2\t5\n", "1\t5\nP\ta\n", "1\t5\nX\ta\tb\n"} {
-		if _, err := parseTrace(strings.NewReader(text)); err == nil {
-			t.Errorf("trace %q was accepted", text)
-		}
-	}
-	for _, text := range []string{"commit x\x00", "commit 5\x00\n:1 2 3\x00a\x00", "commit 5\x00:1 2 3 4 M\x00a", "junk\x00", "commit 5"} {
-		if err := parseLog(strings.NewReader(text), func(watchcache.Commit[string]) bool { return true }); err == nil {
-			t.Errorf("log %q was accepted", text)
-		}
-	}
-	if _, err := parseCheckpoints(strings.NewReader("")); err == nil {
-		t.Error("no checkpoints were accepted")
-	}
+// lying is a history whose truth is another than what its commits make, as if the
+// cache or a watcher had lost something.
+type lying struct {
+	history
+	about uint64
 }
 
-func TestTheDigestIsThatOfTheTrace(t *testing.T) {
-	h, err := openTrace("../../testdata/apiserver-history.tsv.gz")
+func (l lying) truth(ctx context.Context, revision uint64) (map[string]string, error) {
+	state, err := l.history.truth(ctx, revision)
+	if revision == l.about {
+		state["lost"] = "z"
+	}
+	return state, err
+}
+
+func TestEveryFollowerAndTheCacheAreHeldAgainstTheTruth(t *testing.T) {
+	h, err := openTrace(writeTrace(t, "1\t2\t"+digest(map[string]string{"pkg/a": "x1", "b": "y1"})+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.truth(context.Background(), h.last()); err != nil { // checks all on the way
-		t.Error(err)
+	for about, told := range map[uint64][]string{
+		1: {"fast passed the checkpoint at revision 1", "slow passed", "resuming passed", "the cache at revision 1"},
+		3: {"fast at position gitwatch:3", "slow at position", "resuming at position", "prefix at position", "the cache at revision 3"},
+	} {
+		t.Run(fmt.Sprint("about ", about), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				s, err := parseSettings([]string{"-prefix", "lost", "-duration", "9s"}, &out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same, err := replayAndCheck(t.Context(), s, newTruths(lying{h, about}), &out)
+				if same || err != nil {
+					t.Errorf("same %v, error %v, want a difference", same, err)
+				}
+				for _, want := range told {
+					if !strings.Contains(out.String(), "not the truth: "+want) {
+						t.Errorf("it did not say %q:\n%s", want, &out)
+					}
+				}
+			})
+		})
 	}
-	if h.largestDirectory() != "pkg/" {
-		t.Errorf("the largest directory is %q", h.largestDirectory())
+}
+
+func TestWhatCannotBeReplayedIsExitStatus2(t *testing.T) {
+	alone := filepath.Join(t.TempDir(), "alone.tsv")
+	if err := os.WriteFile(alone, []byte(smallTrace), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		said string
+	}{
+		{[]string{"-repo", t.TempDir()}, "not a git repository"},
+		{[]string{"-repo", "/nonexistent"}, "/nonexistent"},
+		{[]string{"-repo", newTestRepository(t).dir}, "no commit"},
+		{[]string{"-trace", "missing"}, "missing"},
+		{[]string{"-trace", alone}, "no truth for the trace"},
+		{[]string{"-trace", alone, "-repo", "."}, "-repo and -trace"},
+		{[]string{"-rate", "1", "-duration", "1s"}, "-duration and -rate"},
+		{[]string{"-rate", "0"}, "-rate"},
+		{[]string{"-stall", "0"}, "-stall"},
+		{[]string{"-duration", "-1s"}, "-duration"},
+		{[]string{"-capacity", "0"}, "-capacity"},
+		{[]string{"-unknown"}, "-unknown"},
+		{[]string{"extra"}, "extra"},
+	} {
+		status, out, failures := ran(t, c.args...)
+		if status != exitFailed || !strings.Contains(failures, c.said) {
+			t.Errorf("%q: exit status %d, want 2 and %q:\n%s%s", c.args, status, c.said, failures, out)
+		}
+	}
+	if status, _, usage := ran(t, "-h"); status != exitTrue || !strings.Contains(usage, "-stall") {
+		t.Errorf("-h: exit status %d, want 0 and the flags:\n%s", status, usage)
+	}
+}
+
+func TestAnInterruptEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("interrupted"))
+		var out, failures bytes.Buffer
+		status := command(ctx, []string{"-trace", bigTrace}, &out, &failures)
+		if status != exitFailed || !strings.Contains(failures.String(), "interrupted") {
+			t.Errorf("exit status %d, want 2:\n%s", status, &failures)
+		}
+	})
+}
+
+func TestTheBarFitsATerminal(t *testing.T) {
+	cache, err := watchcache.New(watchcache.Options[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	var out bytes.Buffer
+	p := &progress{out: &out, terminal: true, cache: cache, last: 99_999, behind: map[string]int{}}
+	s := cache.Stats()
+	s.Position.Revision, s.Objects, s.Watchers, s.MaxLag = 49_999, 9_999, 7, 99_999
+	p.print(s)
+	want := "\r[" + strings.Repeat("#", 9) + strings.Repeat(" ", 11) + "] 49999 of 99999: 9999 paths, 7 watchers, largest lag 99999\x1b[K"
+	if out.String() != want || len(want) > 80+len("\r\x1b[K") {
+		t.Errorf("the bar is %q, want %q", &out, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"iter"
 	"maps"
@@ -22,10 +23,35 @@ type history interface {
 	// commits returns those after a revision, in order.
 	commits(ctx context.Context, after uint64) iter.Seq2[watchcache.Commit[string], error]
 	// truth returns the state at a revision, got in another way than by commits.
+	// It is errDifferent if the history contradicts itself.
 	truth(ctx context.Context, revision uint64) (map[string]string, error)
+	// truthIs says where the truth comes from.
+	truthIs() string
 	// checkpoint reports whether a revision's state is to be checked as it passes.
 	checkpoint(revision uint64) bool
-	largestDirectory() string
+}
+
+// errDifferent is a state that is not the truth.
+var errDifferent = errors.New("not the truth")
+
+// truths is a history that is asked for the truth at a revision only once.
+type truths struct {
+	history
+	states map[uint64]map[string]string
+}
+
+func newTruths(h history) *truths { return &truths{h, map[uint64]map[string]string{}} }
+
+// at returns the state at a revision, which is read-only.
+func (t *truths) at(ctx context.Context, revision uint64) (map[string]string, error) {
+	if state, ok := t.states[revision]; ok {
+		return state, nil
+	}
+	state, err := t.truth(ctx, revision)
+	if err == nil {
+		t.states[revision] = state
+	}
+	return state, err
 }
 
 // digest is a state in 64 digits: the SHA-256 of its lines "path<TAB>hash<LF>",
@@ -38,16 +64,19 @@ func digest(state map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// largest returns the top directory, with its slash, that has the most of paths.
+// largest returns the top directory, with its slash, that has the most of paths;
+// "" if there is none.
 func largest(paths iter.Seq[string]) string {
 	count := map[string]int{}
 	best := ""
 	for path := range paths {
 		if top, _, ok := strings.Cut(path, "/"); ok {
-			top += "/"
-			if count[top]++; count[top] > count[best] || count[top] == count[best] && top < best {
-				best = top
-			}
+			count[top+"/"]++
+		}
+	}
+	for _, top := range slices.Sorted(maps.Keys(count)) {
+		if count[top] > count[best] {
+			best = top
 		}
 	}
 	return best
@@ -74,7 +103,8 @@ func (r *replay) Watch(ctx context.Context, after watchcache.Position) iter.Seq2
 				yield(watchcache.SourceEvent[string]{}, watchcache.Terminal(err))
 				return
 			}
-			due := begin.Add(r.pace * time.Duration(commit.Revision) / time.Duration(r.history.last()))
+			share := float64(commit.Revision) / float64(r.history.last())
+			due := begin.Add(time.Duration(share * float64(r.pace)))
 			if !pause(ctx, time.Until(due)) || !yield(watchcache.CommitEvent(commit), nil) {
 				return
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,109 +12,108 @@ import (
 	"github.com/watchcache/watchcache"
 )
 
-// showProgress shows how far the replay is, until it is at its last revision: as
-// a bar on a terminal, and else as a line a second.
-func showProgress(ctx context.Context, out io.Writer, cache *watchcache.Cache[string], last uint64) error {
-	const width = 40
-	terminal := isTerminal(out)
-	every := time.Second
-	if terminal {
-		every = 100 * time.Millisecond
-		defer fmt.Fprintln(out)
+// introduce says what will be seen.
+func introduce(out io.Writer, h history, s settings, fs *followers) {
+	pace := "at full speed"
+	if s.duration > 0 {
+		pace = fmt.Sprintf("in %v", s.duration)
 	}
-	for {
-		s := cache.Stats()
-		line := fmt.Sprintf("revision %d of %d, %d paths, %d watchers, the furthest %d events behind, %d events taken",
-			s.Position.Revision, last, s.Objects, s.Watchers, s.MaxLag, s.Deliveries)
-		if done := int(width * s.Position.Revision / last); terminal {
-			fmt.Fprintf(out, "\r[%s%s] %s\x1b[K", strings.Repeat("#", done), strings.Repeat(" ", width-done), line)
-		} else {
-			fmt.Fprintln(out, line)
-		}
-		if s.Position.Revision >= last {
-			return nil
-		}
-		next, cancel := context.WithTimeout(ctx, every)
-		err := cache.WaitRevision(next, last)
-		cancel()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
+	fmt.Fprintf(out, "%s\n%s, replayed %s; history keeps %s.\n", h.name(), count(int(h.last()), "revision"), pace, count(s.capacity, "event"))
+	fmt.Fprintf(out, "A watcher that has something to take, and takes nothing for %v, is judged by its policy.\n\n", s.stall)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range fs.all {
+		fmt.Fprintf(table, "  %s\t%s\n", f.name, f.does)
 	}
+	table.Flush()
+	fmt.Fprintln(out)
 }
 
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+// outcome is what the report is about.
+type outcome struct {
+	truth     *truths
+	final     *watchcache.Snapshot[string]
+	cache     *watchcache.Cache[string]
+	followers *followers
+	behind    map[string]int
+	shutdown  error // nil: all that still read were drained
 }
 
 // report prints what became of everybody, and tells whether all of it is true.
-func report(ctx context.Context, out io.Writer, h history, final *watchcache.Snapshot[string], cache *watchcache.Cache[string], fs *followers) (same bool, err error) {
-	same = true
+func (o *outcome) report(ctx context.Context, out io.Writer) (same bool, err error) {
 	var differences []error
 	verdict := func(v string, err error) string {
 		if err == nil {
 			return v
 		}
-		same = false
 		differences = append(differences, err)
 		return "DIFFERENT"
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nwatcher\tit\tevents\tstarts\tresyncs\tstate\tended")
-	for _, f := range fs.all {
-		v, err := f.check(ctx, h)
+	fmt.Fprintln(table, "\nwatcher\tevents\tmost lag\twatchers\texpired\tresyncs\tits state is\thow it ended")
+	for _, f := range o.followers.all {
+		v, err := f.check(ctx, o.truth, f.drained(o.shutdown))
 		if err != nil && !errors.Is(err, errDifferent) {
 			return false, err
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", f.name, f.does, f.events, f.starts, f.resets, verdict(v, err), ending(f.err))
+		lag := o.behind[f.name]
+		if stalled, ok := errors.AsType[*watchcache.StalledError](f.err); ok {
+			lag = max(lag, stalled.Lag)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", f.name, f.events, lag, f.watchers, f.expired, f.resyncs, verdict(v, err), o.ending(f))
 	}
-	v, err := checkCache(ctx, h, final, cache)
+	v, err := o.checkCache(ctx)
 	if err != nil && !errors.Is(err, errDifferent) {
 		return false, err
 	}
-	fmt.Fprintf(table, "(the cache)\t\t\t\t\t%s\t\n", verdict(v, err))
+	fmt.Fprintf(table, "(the cache)\t\t\t\t\t\t%s\t\n", verdict(v, err))
 	table.Flush()
+	fmt.Fprintln(out)
 	for _, err := range differences {
 		fmt.Fprintln(out, err)
 	}
-	return same, nil
+	if len(differences) == 0 {
+		fmt.Fprintf(out, "Every state is the truth, by %s.\n", o.truth.truthIs())
+	}
+	return len(differences) == 0, nil
 }
 
 // ending is why a watcher ended, in a table's words.
-func ending(err error) string {
-	if err == nil {
-		return "never started"
+func (o *outcome) ending(f *follower) string {
+	if f.err == nil {
+		return "still there"
 	}
-	why := strings.TrimPrefix(err.Error(), "watchcache: ")
-	switch {
-	case errors.Is(err, watchcache.ErrClosed):
-		return "drained: " + why
-	case errors.Is(err, watchcache.ErrStalled), errors.Is(err, watchcache.ErrLagged):
-		return "evicted: " + why
+	if stalled, ok := errors.AsType[*watchcache.StalledError](f.err); ok {
+		idle := stalled.Idle.Round(100 * time.Millisecond)
+		switch {
+		case stalled.Overrun:
+			return "evicted: overrun by history"
+		case stalled.Phase == watchcache.PhaseInitial:
+			return fmt.Sprintf("evicted: no more of the state for %v", idle)
+		}
+		return fmt.Sprintf("evicted: took nothing for %v", idle)
+	}
+	if f.drained(o.shutdown) {
+		return "drained, with the cache"
+	}
+	why := strings.TrimPrefix(f.err.Error(), "watchcache: ")
+	if f.refused { // one that had just expired when the cache was shut down
+		return "not let in again: " + why
 	}
 	return why
 }
 
 // checkCache compares the cache's own state with the truth: now, and at every
 // checkpoint that its history still reaches.
-func checkCache(ctx context.Context, h history, final *watchcache.Snapshot[string], cache *watchcache.Cache[string]) (string, error) {
-	past := 0
-	for revision := cache.Oldest().Revision; revision <= h.last(); revision++ {
-		if !h.checkpoint(revision) && revision < h.last() {
+func (o *outcome) checkCache(ctx context.Context) (string, error) {
+	past, last := 0, o.truth.last()
+	for revision := o.cache.Oldest().Revision; revision <= last; revision++ {
+		if !o.truth.checkpoint(revision) && revision < last {
 			continue
 		}
-		snapshot := final
-		if revision < h.last() {
+		snapshot := o.final
+		if revision < last {
 			var err error
-			if snapshot, err = cache.SnapshotAt(revision); err != nil {
+			if snapshot, err = o.cache.SnapshotAt(revision); err != nil {
 				return "", err
 			}
 			past++
@@ -124,7 +122,7 @@ func checkCache(ctx context.Context, h history, final *watchcache.Snapshot[strin
 		for item := range snapshot.All() {
 			state[item.Key] = item.Object
 		}
-		want, err := h.truth(ctx, revision)
+		want, err := o.truth.at(ctx, revision)
 		if err != nil {
 			return "", err
 		}
@@ -132,5 +130,17 @@ func checkCache(ctx context.Context, h history, final *watchcache.Snapshot[strin
 			return "", fmt.Errorf("%w: the cache at revision %d", errDifferent, revision)
 		}
 	}
-	return fmt.Sprintf("true at %d, and rewound to %d checkpoints", h.last(), past), nil
+	verdict := fmt.Sprintf("true at %d", last)
+	if past > 0 {
+		verdict += fmt.Sprintf("; rewound, at %d more", past)
+	}
+	return verdict, nil
+}
+
+// count says how many of something, whose name takes an s, there are.
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }

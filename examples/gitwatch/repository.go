@@ -4,15 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/watchcache/watchcache"
@@ -22,32 +20,36 @@ import (
 // commit.
 type repository struct {
 	dir string
+	top string   // its own directory, for people
 	ids []string // of the commits
-
-	mu    sync.Mutex
-	trees map[uint64]map[string]string // that git was asked for
 }
 
 func openRepository(ctx context.Context, dir string) (*repository, error) {
-	r := &repository{dir: dir, trees: map[uint64]map[string]string{}}
+	r := &repository{dir: dir}
+	directory, err := r.git(ctx, "rev-parse", "--absolute-git-dir")
+	if err != nil {
+		return nil, fmt.Errorf("%w\n(-repo names a repository, -trace a file to replay in its place)", err)
+	}
+	r.top = strings.TrimSuffix(string(bytes.TrimSuffix(directory, []byte("\n"))), string(filepath.Separator)+".git")
+	if _, err := r.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD"); err != nil {
+		return nil, fmt.Errorf("%s: the repository has no commit", r.top)
+	}
 	list, err := r.git(ctx, "rev-list", "--first-parent", "--reverse", "HEAD")
 	if err != nil {
 		return nil, err
 	}
-	if r.ids = strings.Fields(string(list)); len(r.ids) == 0 {
-		return nil, errors.New("the repository has no commit")
-	}
-	_, err = r.truth(ctx, r.last())
-	return r, err
+	r.ids = strings.Fields(string(list))
+	return r, nil
 }
 
-func (r *repository) name() string { return r.dir }
-func (r *repository) last() uint64 { return uint64(len(r.ids)) }
+func (r *repository) name() string    { return r.top }
+func (r *repository) truthIs() string { return "git ls-tree" }
+func (r *repository) last() uint64    { return uint64(len(r.ids)) }
 
 // checkpoint picks eight revisions: git is asked for each.
-func (r *repository) checkpoint(revision uint64) bool { return revision%(r.last()/8+1) == 0 }
-
-func (r *repository) largestDirectory() string { return largest(maps.Keys(r.trees[r.last()])) }
+func (r *repository) checkpoint(revision uint64) bool {
+	return revision > 0 && revision%(r.last()/8+1) == 0
+}
 
 func (r *repository) command(ctx context.Context, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", r.dir}, args...)...)
@@ -60,20 +62,23 @@ func (r *repository) git(ctx context.Context, args ...string) ([]byte, error) {
 	cmd, failure := r.command(ctx, args...)
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(failure.Bytes()))
+		return nil, gitError(args[0], err, failure)
 	}
 	return out, nil
 }
 
-// truth asks git for the tree of a revision, once.
+// gitError says what git said, and if it said nothing, why.
+func gitError(command string, err error, failure *bytes.Buffer) error {
+	if said := bytes.TrimSpace(failure.Bytes()); len(said) > 0 {
+		return fmt.Errorf("git %s: %s", command, said)
+	}
+	return fmt.Errorf("git %s: %w", command, err)
+}
+
+// truth asks git for the tree of a revision.
 func (r *repository) truth(ctx context.Context, revision uint64) (map[string]string, error) {
 	if revision == 0 {
 		return map[string]string{}, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if tree, ok := r.trees[revision]; ok {
-		return maps.Clone(tree), nil
 	}
 	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", r.ids[revision-1])
 	if err != nil {
@@ -86,8 +91,7 @@ func (r *repository) truth(ctx context.Context, revision uint64) (map[string]str
 			state[path] = fields[len(fields)-1]
 		}
 	}
-	r.trees[revision] = state
-	return maps.Clone(state), nil
+	return state, nil
 }
 
 // commits reads git log, which tells each commit's difference to its first parent.
@@ -95,8 +99,10 @@ func (r *repository) commits(ctx context.Context, after uint64) iter.Seq2[watchc
 	return func(yield func(watchcache.Commit[string], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		// What a user's configuration could change is set here.
 		cmd, failure := r.command(ctx, "-c", "log.showRoot=true", "log", "--first-parent", "--diff-merges=first-parent", "--reverse",
-			"--raw", "-z", "--no-abbrev", "--no-renames", "--format=commit %ct", r.ids[len(r.ids)-1])
+			"--raw", "-z", "--no-abbrev", "--no-renames", "--ignore-submodules=none", "--no-relative", "--no-show-signature", "--no-color",
+			"--format=commit %ct", r.ids[len(r.ids)-1])
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -116,7 +122,7 @@ func (r *repository) commits(ctx context.Context, after uint64) iter.Seq2[watchc
 			return
 		}
 		if e := cmd.Wait(); err == nil && e != nil {
-			err = fmt.Errorf("git log: %w: %s", e, bytes.TrimSpace(failure.Bytes()))
+			err = gitError("log", e, failure)
 		}
 		if err != nil {
 			yield(watchcache.Commit[string]{}, err)
@@ -150,7 +156,7 @@ func parseLog(in io.Reader, each func(watchcache.Commit[string]) bool) error {
 		case strings.HasPrefix(word, ":"):
 			fields := strings.Fields(word)
 			path, err := r.ReadString(0)
-			if err != nil || len(fields) != 5 {
+			if err != nil || len(fields) != 5 || path == "\x00" || c.Revision == 0 {
 				return fmt.Errorf("git log: revision %d: malformed change %q", c.Revision, word)
 			}
 			path = strings.TrimSuffix(path, "\x00")

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,13 @@ import (
 type trace struct {
 	file     string
 	revision []watchcache.Commit[string] // by revision, from 1
-	known    map[uint64]string           // the checkpoints' digests
+	known    map[uint64]checkpoint
+}
+
+// checkpoint is what is known of the state at a revision.
+type checkpoint struct {
+	paths  int
+	digest string
 }
 
 func openTrace(file string) (*trace, error) {
@@ -53,6 +60,9 @@ func openTrace(file string) (*trace, error) {
 	if t.known, err = parseCheckpoints(checkpoints); err != nil {
 		return nil, fmt.Errorf("%s: %w", beside, err)
 	}
+	if newest := slices.Max(slices.Collect(maps.Keys(t.known))); newest > t.last() {
+		return nil, fmt.Errorf("%s: revision %d is beyond the trace's last, %d", beside, newest, t.last())
+	}
 	return t, nil
 }
 
@@ -63,10 +73,10 @@ func parseTrace(in io.Reader) (commits []watchcache.Commit[string], err error) {
 		fields := strings.Split(lines.Text(), "\t")
 		malformed := fmt.Errorf("line %d: malformed: %q", n, lines.Text())
 		switch {
-		case len(fields) == 3 && fields[0] == "P" && len(commits) > 0:
+		case len(fields) == 3 && fields[0] == "P" && fields[1] != "" && len(commits) > 0:
 			last := &commits[len(commits)-1]
 			last.Changes = append(last.Changes, watchcache.Change[string]{Key: fields[1], Object: fields[2]})
-		case len(fields) == 2 && fields[0] == "D" && len(commits) > 0:
+		case len(fields) == 2 && fields[0] == "D" && fields[1] != "" && len(commits) > 0:
 			last := &commits[len(commits)-1]
 			last.Changes = append(last.Changes, watchcache.Change[string]{Key: fields[1], Delete: true})
 		case len(fields) == 2:
@@ -86,19 +96,20 @@ func parseTrace(in io.Reader) (commits []watchcache.Commit[string], err error) {
 	return commits, lines.Err()
 }
 
-func parseCheckpoints(in io.Reader) (map[uint64]string, error) {
-	known := map[uint64]string{}
+func parseCheckpoints(in io.Reader) (map[uint64]checkpoint, error) {
+	known := map[uint64]checkpoint{}
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
-		fields := strings.Fields(lines.Text())
+		fields := strings.Split(lines.Text(), "\t")
 		if len(fields) != 3 {
 			return nil, fmt.Errorf("line %d: malformed: %q", n, lines.Text())
 		}
 		revision, err := strconv.ParseUint(fields[0], 10, 64)
-		if err != nil {
+		paths, err2 := strconv.Atoi(fields[1])
+		if err := errors.Join(err, err2); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		known[revision] = fields[2]
+		known[revision] = checkpoint{paths, fields[2]}
 	}
 	if len(known) == 0 {
 		return nil, errors.New("no checkpoint")
@@ -106,17 +117,13 @@ func parseCheckpoints(in io.Reader) (map[uint64]string, error) {
 	return known, lines.Err()
 }
 
-func (t *trace) name() string { return t.file }
-func (t *trace) last() uint64 { return uint64(len(t.revision)) }
+func (t *trace) name() string    { return t.file }
+func (t *trace) truthIs() string { return "its " + count(len(t.known), "checkpoint") }
+func (t *trace) last() uint64    { return uint64(len(t.revision)) }
 
-func (t *trace) checkpoint(revision uint64) bool { return t.known[revision] != "" }
-
-func (t *trace) largestDirectory() string {
-	state, err := t.truth(context.Background(), t.last())
-	if err != nil {
-		return "" // it will come up again
-	}
-	return largest(maps.Keys(state))
+func (t *trace) checkpoint(revision uint64) bool {
+	_, ok := t.known[revision]
+	return ok
 }
 
 func (t *trace) commits(_ context.Context, after uint64) iter.Seq2[watchcache.Commit[string], error] {
@@ -141,8 +148,13 @@ func (t *trace) truth(_ context.Context, revision uint64) (map[string]string, er
 				state[change.Key] = change.Object
 			}
 		}
-		if want := t.known[c.Revision]; want != "" && digest(state) != want {
-			return nil, fmt.Errorf("%w: the trace itself, replayed, has digest %s at revision %d, where its checkpoint says %s", errDifferent, digest(state), c.Revision, want)
+		want, ok := t.known[c.Revision]
+		if !ok {
+			continue
+		}
+		if got := (checkpoint{len(state), digest(state)}); got != want {
+			return nil, fmt.Errorf("%w: the trace and its checkpoint contradict each other at revision %d: %d paths, %s; %d paths, %s",
+				errDifferent, c.Revision, got.paths, got.digest, want.paths, want.digest)
 		}
 	}
 	return state, nil

@@ -1,16 +1,23 @@
-// Command stall shows in small what happens when a client asks for everything and
-// then stops reading: with the usual goroutine and channel for each watcher, and
+// Command stall shows in small what happens when clients ask for everything and
+// then stop reading: with the usual goroutine and channel for each watcher, and
 // with this library.
 //
 // It is the fault of Kubernetes issue 131721. There a watch request's goroutine
 // sends the initial state into a channel that nobody reads any more, for ever, and
 // holds the snapshot of everything meanwhile.
+//
+// Both get the same: clients come one after another, and after each the whole
+// state is replaced, as it is in time. So what a client still holds on to is a
+// state that nobody else has.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,104 +26,154 @@ import (
 
 const (
 	clients = 50
-	objects = 2000
-	size    = 10_000 // bytes an object
+	objects = 1000
+	size    = 2000 // bytes an object
 	limit   = time.Second
+	later   = limit + limit/4
 )
 
 type object [size]byte
 
 func main() {
-	fmt.Printf("%d objects of %d bytes; %d clients each ask for the initial state, read one object, and stop reading.\n", objects, size, clients)
-	fmt.Println("Then every object is replaced, so that only who still holds on to the old state keeps it in memory.")
-	fmt.Printf("\n%-34s %10s %14s\n", "", "goroutines", "retained MB")
-	channels()
-	library()
+	if err := show(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "stall:", err)
+		os.Exit(1)
+	}
 }
 
-// measure prints how much more there is than before.
-func measure(what string, before usage) {
-	now := use()
-	fmt.Printf("%-34s %10d %14.1f\n", what, now.goroutines-before.goroutines, (now.bytes-before.bytes)/1e6)
+func show(out io.Writer) error {
+	const megabyte = 1e6
+	fmt.Fprintf(out, "The state is %d objects of %d bytes: %.1f MB. %d clients ask for it, one after another;\n", objects, size, objects*size/megabyte, clients)
+	fmt.Fprintf(out, "each reads one object and stops reading. After each, every object is replaced.\n\n")
+	fmt.Fprintf(out, "%-30s %12s %14s\n", "", "goroutines", "retained MB")
+	print := func(what string, u usage) {
+		fmt.Fprintf(out, "%-30s %12d %14.1f\n", what, u.goroutines, float64(u.bytes)/megabyte)
+	}
+	atOnce, afterwards := channels()
+	print("channels, at once", atOnce)
+	print(fmt.Sprintf("channels, %v later", later), afterwards)
+	atOnce, afterwards, reason, err := library()
+	if err != nil {
+		return err
+	}
+	print("watchcache, at once", atOnce)
+	print(fmt.Sprintf("watchcache, %v later", later), afterwards)
+
+	fmt.Fprintf(out, "\nWith channels, nothing ever ends a goroutine that is blocked in a send, nor frees what it\n")
+	fmt.Fprintf(out, "has left to send. Here a watcher is no goroutine: one watchdog serves all of them, and\n")
+	fmt.Fprintf(out, "ends those that take nothing for %v. What they held is free, although their clients are\n", limit)
+	fmt.Fprintf(out, "still there. Each learns why:\n  %v\n", reason)
+	return nil
 }
 
+// usage is how much more of everything there is than before.
 type usage struct {
 	goroutines int
-	bytes      float64
+	bytes      int64
 }
 
-func use() usage {
-	runtime.GC()
-	runtime.GC() // what the first one found free, the second one has swept
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return usage{runtime.NumGoroutine(), float64(m.HeapAlloc)}
+// meter measures from now on.
+func meter() func() usage {
+	look := func() usage {
+		runtime.GC()
+		runtime.GC() // what the first one found free, the second one has swept
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return usage{runtime.NumGoroutine(), int64(m.HeapAlloc)}
+	}
+	before := look()
+	return func() usage {
+		now := look()
+		return usage{now.goroutines - before.goroutines, now.bytes - before.bytes}
+	}
 }
 
 // channels is the usual way: a goroutine for each watcher sends it a copy of the
-// state, and then what changes.
-func channels() {
-	before := use()
-	var mu sync.Mutex
-	state := map[int]*object{}
+// state; the changes that would follow do not matter here.
+func channels() (atOnce, afterwards usage) {
+	measure := meter()
+	state := map[string]*object{}
 	fill := func() {
-		mu.Lock()
-		defer mu.Unlock()
 		for i := range objects {
-			state[i] = new(object)
+			state[strconv.Itoa(i)] = new(object)
 		}
 	}
 	fill()
-	for range clients {
-		mu.Lock()
-		snapshot := make([]*object, 0, len(state))
+	var senders sync.WaitGroup
+	streams := make([]chan *object, clients)
+	for i := range streams {
+		stream := make(chan *object, 10)
+		snapshot := make([]*object, 0, len(state)) // the objects are shared, not copied
 		for _, o := range state {
 			snapshot = append(snapshot, o)
 		}
-		mu.Unlock()
-		ch := make(chan *object, 10)
-		go func() {
-			for _, o := range snapshot {
-				ch <- o // blocks for ever: nobody reads, and nobody says so
+		senders.Go(func() {
+			defer close(stream)
+			for n, o := range snapshot {
+				snapshot[n] = nil // to be fair: what was sent is not held
+				stream <- o       // blocks for ever: nobody reads, and nobody says so
 			}
-		}()
-		<-ch // the client reads once, and sleeps
+		})
+		<-stream // the client reads once, and sleeps
+		streams[i] = stream
+		fill()
 	}
-	fill()
-	measure("channels, at once", before)
-	time.Sleep(limit + limit/4)
-	measure(fmt.Sprintf("channels, %v later", limit+limit/4), before)
-	runtime.KeepAlive(&state)
+	atOnce = measure()
+	time.Sleep(later)
+	afterwards = measure()
+	runtime.KeepAlive(state)
+
+	for _, stream := range streams { // the end of this program's patience, not of theirs
+		for range stream {
+		}
+	}
+	senders.Wait()
+	return atOnce, afterwards
 }
 
-func library() {
-	before := use()
+// library is the same with this library. reason is why a watcher ended.
+func library() (atOnce, afterwards usage, reason, err error) {
+	measure := meter()
 	cache, err := watchcache.New(watchcache.Options[*object]{
-		Capacity: 1, // so that history keeps nothing that would cloud the picture
+		Capacity: 1, // nobody streams here, and history would only cloud the picture
 		Stall:    watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: limit}},
 	})
 	if err != nil {
-		panic(err)
+		return atOnce, afterwards, nil, err
 	}
 	defer cache.Close()
-	fill := func() {
+	fill := func() error {
 		for i := range objects {
-			cache.Put(fmt.Sprint(i), new(object))
+			if _, err := cache.Put(strconv.Itoa(i), new(object)); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	fill()
+	if err := fill(); err != nil {
+		return atOnce, afterwards, nil, err
+	}
 	watchers := make([]*watchcache.Watcher[*object], clients)
 	for i := range watchers {
-		if watchers[i], err = cache.Watch(context.Background(), watchcache.WatchOptions[*object]{}); err != nil {
-			panic(err)
+		w, err := cache.Watch(context.Background(), watchcache.WatchOptions[*object]{})
+		if err != nil {
+			return atOnce, afterwards, nil, err
 		}
-		watchers[i].Next(context.Background()) // the client reads once, and sleeps
+		if _, err := w.Next(context.Background()); err != nil { // the client reads once, and sleeps
+			return atOnce, afterwards, nil, err
+		}
+		watchers[i] = w
+		if err := fill(); err != nil {
+			return atOnce, afterwards, nil, err
+		}
 	}
-	fill()
-	measure("watchcache, at once", before)
-	time.Sleep(limit + limit/4)
-	measure(fmt.Sprintf("watchcache, %v later", limit+limit/4), before)
-	fmt.Printf("\nEach watcher learned why: %v\n", watchers[0].Err())
-	fmt.Printf("The state itself is %.0f MB. One goroutine is the cache's watchdog, and goes when nothing is timed.\n", float64(objects*size)/1e6)
-	runtime.KeepAlive(watchers)
+	atOnce = measure()
+	time.Sleep(later)
+	afterwards = measure()
+	for _, w := range watchers { // the clients still have their watchers
+		if reason = w.Err(); reason == nil {
+			return atOnce, afterwards, nil, fmt.Errorf("a watcher was not ended within %v", later)
+		}
+	}
+	return atOnce, afterwards, reason, nil
 }
