@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +82,22 @@ func TestFieldA4ARegistrationDoesNotMissARelist(t *testing.T) {
 		<-done
 		wantPending(t, w, "~a=2@20")
 	}
+	for range 200 {
+		c := mirror(t, options{Relist: watchcache.RelistExpire}, 10, "a=1")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Replace(at(20), listing("a=2"))
+		}()
+		w, err := c.Watch(context.Background(), watch{Start: watchcache.After(at(10))})
+		<-done
+		if err == nil {
+			err = w.Err()
+		}
+		if !errors.Is(err, watchcache.ErrExpired) {
+			t.Fatalf("a watcher that met a relist: %v, want ErrExpired from Watch or as its end", err)
+		}
+	}
 }
 
 func TestFieldA5AtLeastHoldsForStatesToo(t *testing.T) {
@@ -136,6 +154,25 @@ func TestFieldA7A9NothingIsLostBetweenSnapshotAndStream(t *testing.T) {
 	apply(t, c, 11, "a=9")
 	apply(t, c, 12, "-b")
 	wantPending(t, w, "+b=2@10i synced@10 ~a=9@11 -b=2@12")
+}
+
+func TestFieldA9AStateArrivesWholeAndARefusedCommitNever(t *testing.T) {
+	c := newCache(t, options{Capacity: 10})
+	apply(t, c, 0, numbered(10_000))
+	w := mustWatch(t, c, watch{})
+	w.TryNext() // and the reader sleeps
+	for range 5 {
+		apply(t, c, 0, "late=1")
+	}
+	_, err := c.Apply(commit{Changes: []change{{Key: "late", Object: 666}, {Key: ""}}})
+	if !errors.Is(err, watchcache.ErrInvalidKey) {
+		t.Errorf("Apply with an empty key: %v, want ErrInvalidKey", err)
+	}
+	got := strings.Fields(pending(t, w))
+	want := strings.Fields("+late=1@2 ~late=1@3 ~late=1@4 ~late=1@5 ~late=1@6")
+	if len(got) != 9999+1+5 || got[9999] != "synced@1" || !slices.Equal(got[10_000:], want) {
+		t.Errorf("%d events, ending in %v; want the other 9999 objects, synced@1 and %v", len(got), got[max(0, len(got)-6):], want)
+	}
 }
 
 func TestFieldA8PositionsAreTheCurrentOnesAndDoNotWrap(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -129,6 +130,24 @@ func pending(t *testing.T, w *watcher) string {
 			return strings.Join(all, " ")
 		}
 	}
+}
+
+// numbered is a listing of n objects.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%06d=1 ", i)
+	}
+	return b.String()
+}
+
+// allocated is how many bytes f allocates, on all goroutines.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // reason names the sentinel that an error is.

@@ -295,10 +295,13 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 // cover makes the list of the watcher's group reach back to its cursor. History
 // is looked through without a lock.
 func (w *Watcher[T]) cover(selection registry.Selection) error {
-	c, from, to := w.c, w.member.Cursor.Get(), w.group.Since()
+	c, from := w.c, w.member.Cursor.Get()
 	if w.group.All() {
 		return nil
 	}
+	c.mu.RLock() // Cover moves it back, and only then publishes the longer list
+	to := w.group.Since()
+	c.mu.RUnlock()
 	if from >= to {
 		w.checkSynced(from)
 		return nil
@@ -318,11 +321,15 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	if len(list) > 0 && list[0] < c.ring.oldest.Load() {
 		return &ExpiredError{Requested: w.startPosition(), Oldest: c.oldest}
 	}
-	if w.attention.Load()&ended == 0 {
-		c.registry.Cover(w.group, from, list)
+	a := w.attention.Load()
+	if a&ended != 0 {
+		return nil
+	}
+	c.registry.Cover(w.group, from, list)
+	w.checkSynced(from)
+	if a&(overrun|resync) == 0 { // else it is being judged, or parked already
 		c.registry.Park(&w.member) // its lag is another one now
 		c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load())
-		w.checkSynced(from)
 	}
 	return nil
 }

@@ -20,7 +20,8 @@ func TestChannelsKeepEverythingForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		atOnce, afterwards := channels()
 		for when, u := range map[string]usage{"at once": atOnce, "afterwards": afterwards} {
-			if u.goroutines != clients || u.bytes < clients*whole*9/10 {
+			// One that has ended is counted for a moment, here or before.
+			if u.goroutines < clients*9/10 || u.bytes < clients*whole*9/10 {
 				t.Errorf("%s: %+v, want %d goroutines and %d bytes or so", when, u, clients, (clients+1)*whole)
 			}
 		}

@@ -85,7 +85,8 @@ func (g *Group) All() bool { return g.all }
 // Selection returns what the group selects.
 func (g *Group) Selection() Selection { return g.selection }
 
-// Since returns the sequence number from which on the list is complete.
+// Since returns the sequence number from which on the list is complete. It needs
+// the cache's lock: it moves back before the longer list is there.
 func (g *Group) Since() uint64 { return g.since }
 
 // Next returns the first listed sequence number that is not below cursor. It
