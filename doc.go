@@ -20,7 +20,8 @@
 //     matching object of one snapshot at revision S, sorted by key, each as Added
 //     with Initial set; then Synced at S, at once, also for an empty match and
 //     with no write needed; then exactly the events > S. No position is given out
-//     before Synced; Synced's position is resumable on arrival.
+//     before Synced; Synced's position is resumable on arrival, unless history has
+//     turned over once during the initial phase: then the stream says so next.
 //  4. Selection is one rule everywhere. The same key, prefix, range, index and
 //     filter decide in snapshot, history and stream, on the old and the new
 //     object: enters → Added, stays → Modified, leaves → Deleted with cause
@@ -75,6 +76,10 @@
 // where it was, [Resync] starts it again on the same stream. In the initial phase
 // a consumer that takes nothing for 30 s is ended, by default, and the snapshot
 // that it held is released, wherever the consumer hangs.
+//
+// Size history for the longest initial phase as well: who takes longer over its
+// state than history reaches gets the whole state, Synced, and that judgement
+// then, and would get the same if it started again from the state.
 //
 // # Objects
 //

@@ -70,3 +70,28 @@ func TestFieldB6ACommitAboveTheLimitGoesThroughWhole(t *testing.T) {
 		t.Errorf("history has %d events from %v, want the whole newest commit", s.History, s.Oldest)
 	}
 }
+
+func TestFieldB2B3APartOfARevisionIsAPlaceToResume(t *testing.T) {
+	c := mirror(t, options{}, 6, "")
+	apply(t, c, 7, "k1=1")
+	if _, err := c.Apply(commit{Revision: 7, Continues: true, Changes: []change{{Key: "k2", Object: 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c, 8, "k3=3")
+	w := mustWatch(t, c, watch{Start: watchcache.After(at(6))})
+	for _, step := range []struct {
+		event    string
+		position watchcache.Position
+		rest     string
+	}{
+		{"+k1=1@7", at(7), "+k2=2@7 +k3=3@8"},
+		{"+k2=2@7", watchcache.Position{Epoch: "e", Revision: 7, Part: 1}, "+k3=3@8"},
+		{"+k3=3@8", at(8), ""},
+	} {
+		ev, _, _ := w.TryNext()
+		if p, _ := w.Position(); show(ev) != step.event || p != step.position {
+			t.Errorf("took %s to %v, want %s to %v", show(ev), p, step.event, step.position)
+		}
+		wantPending(t, mustWatch(t, c, watch{Start: watchcache.After(step.position)}), step.rest)
+	}
+}

@@ -76,6 +76,8 @@ func TestFieldD7D8WhatCameBeforeSyncedIsTheState(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer close(stop)
 	writer.Go(func() {
 		for i := 0; ; i++ {
 			select {
@@ -111,8 +113,6 @@ func TestFieldD7D8WhatCameBeforeSyncedIsTheState(t *testing.T) {
 			state[ev.Key] = ev.Object
 		}
 	}
-	close(stop)
-	writer.Wait()
 }
 
 func TestFieldD9D10NothingYetIsNotTheEnd(t *testing.T) {
@@ -199,14 +199,30 @@ func TestFieldD14D16SnapshotsHaveNoFramesAndNoRepeats(t *testing.T) {
 }
 
 func TestFieldD15AHerdSharesOneSnapshot(t *testing.T) {
-	c := newCache(t, options{})
-	apply(t, c, 0, "a=1")
+	c := mirror(t, options{}, 10, "")
+	if err := c.Replace(at(5), listing(numbered(1000))); err != nil { // a reset
+		t.Fatal(err)
+	}
 	first := c.Snapshot()
-	for range 1000 {
-		mustWatch(t, c, watch{})
+	watchers := make([]*watcher, 1000)
+	var herd sync.WaitGroup
+	bytes := allocated(func() {
+		for i := range watchers {
+			herd.Go(func() { watchers[i] = mustWatch(t, c, watch{}) })
+		}
+		herd.Wait()
+	})
+	// A copy of the state for each would be 1000 times 1000 objects.
+	if each := bytes / 1000; each > 4096 {
+		t.Errorf("a watcher of the herd allocated %d bytes, want what does not depend on the state's size", each)
 	}
 	if c.Snapshot() != first {
 		t.Error("a thousand watchers made a new snapshot of the same state")
+	}
+	for i := 0; i < len(watchers); i += 100 {
+		if got := strings.Fields(pending(t, watchers[i])); len(got) != 1001 || got[1000] != "synced@5" {
+			t.Fatalf("one of the herd took %d events, want the 1000 objects and synced@5", len(got))
+		}
 	}
 }
 

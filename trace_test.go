@@ -27,16 +27,18 @@ import (
 type trace struct {
 	commits     []watchcache.Commit[string]
 	checkpoints map[uint64]string // digests
+	files       map[uint64]int    // at the checkpoints
 }
 
 var readTrace = sync.OnceValue(func() trace {
-	t := trace{checkpoints: map[uint64]string{}}
+	t := trace{checkpoints: map[uint64]string{}, files: map[uint64]int{}}
 	file, err := os.Open("testdata/apiserver-history.tsv.gz")
 	must(err)
 	defer file.Close()
 	plain, err := gzip.NewReader(file)
 	must(err)
-	for lines := bufio.NewScanner(plain); lines.Scan(); {
+	lines := bufio.NewScanner(plain)
+	for lines.Scan() {
 		switch fields := strings.Split(lines.Text(), "\t"); fields[0] {
 		case "P":
 			last := &t.commits[len(t.commits)-1]
@@ -52,11 +54,14 @@ var readTrace = sync.OnceValue(func() trace {
 			t.commits = append(t.commits, watchcache.Commit[string]{Revision: revision, Time: time.Unix(seconds, 0)})
 		}
 	}
+	must(lines.Err())
 	text, err := os.ReadFile("testdata/apiserver-history.checkpoints.tsv")
 	must(err)
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
 		revision, err := strconv.ParseUint(fields[0], 10, 64)
+		must(err)
+		t.files[revision], err = strconv.Atoi(fields[1])
 		must(err)
 		t.checkpoints[revision] = fields[2]
 	}
@@ -108,8 +113,13 @@ func TestTraceIsTrueInTheCacheAndRewound(t *testing.T) {
 		if _, err := c.Apply(commit); err != nil {
 			t.Fatal(err)
 		}
-		if want := tr.checkpoints[commit.Revision]; want != "" && digest(stateOf(c.Snapshot())) != want {
-			t.Errorf("the state at revision %d is not its checkpoint's", commit.Revision)
+		if want := tr.checkpoints[commit.Revision]; want != "" {
+			if n := c.Snapshot().Len(); n != tr.files[commit.Revision] {
+				t.Errorf("%d objects at revision %d, want %d", n, commit.Revision, tr.files[commit.Revision])
+			}
+			if digest(stateOf(c.Snapshot())) != want {
+				t.Errorf("the state at revision %d is not its checkpoint's", commit.Revision)
+			}
 		}
 	}
 	for revision, want := range tr.checkpoints {
@@ -127,18 +137,48 @@ func TestTraceIsTrueInTheCacheAndRewound(t *testing.T) {
 			}
 		}
 	}
-	t.Run("an interval over all of history gives the state", func(t *testing.T) {
-		interval, err := c.Since(0)
+	for after := range maps.Keys(tr.checkpoints) {
+		checkIntervalSince(t, c, tr, after)
+	}
+	checkIntervalSince(t, c, tr, 0)
+}
+
+// checkIntervalSince holds history after a revision against the trace, event by
+// event, and against the checkpoints that it passes.
+func checkIntervalSince(t *testing.T, c *watchcache.Cache[string], tr trace, after uint64) {
+	t.Helper()
+	state := map[string]string{}
+	if after > 0 {
+		past, err := c.SnapshotAt(after)
 		must(err)
-		state := map[string]string{}
-		for ev, err := range interval.All() {
-			must(err)
-			applyEvent(state, ev)
+		state = stateOf(past)
+	}
+	interval, err := c.Since(after)
+	must(err)
+	if from, upTo := interval.Bounds(); from.Revision != after || upTo != c.Position() {
+		t.Errorf("the interval since %d has the bounds %v and %v", after, from, upTo)
+	}
+	events := 0
+	for ev, err := range interval.All() {
+		if err != nil {
+			t.Fatalf("the interval since %d: %v", after, err)
 		}
-		if digest(state) != tr.checkpoints[tr.last()] {
-			t.Error("it does not")
+		applyEvent(state, ev)
+		events++
+		if want := tr.checkpoints[ev.Revision]; want != "" && !ev.More && digest(state) != want {
+			t.Errorf("the interval since %d does not give the state at %d", after, ev.Revision)
 		}
-	})
+	}
+	changes := 0
+	for _, commit := range tr.commits[after:] {
+		changes += len(commit.Changes)
+	}
+	if events != changes || events != interval.Len() {
+		t.Errorf("the interval since %d has %d events and says %d, want %d", after, events, interval.Len(), changes)
+	}
+	if digest(state) != tr.checkpoints[tr.last()] {
+		t.Errorf("the interval since %d does not give the last state", after)
+	}
 }
 
 func applyEvent(state map[string]string, ev watchcache.Event[string]) {
@@ -181,6 +221,21 @@ func (w *traceWatcher) took(t *testing.T, name string, ev watchcache.Event[strin
 		w.checked[ev.Revision] = true
 		if digest(w.state) != want {
 			t.Errorf("%s: the state at revision %d is not its checkpoint's", name, ev.Revision)
+		}
+	}
+}
+
+// part is a watcher of a part of the objects, and what it has at each checkpoint.
+type part struct {
+	state map[string]string
+	at    map[uint64]map[string]string
+}
+
+// reached notes the state at the checkpoints up to a revision.
+func (p *part) reached(revision uint64, checkpoints map[uint64]string) {
+	for at := range checkpoints {
+		if _, noted := p.at[at]; !noted && at <= revision {
+			p.at[at] = maps.Clone(p.state)
 		}
 	}
 }
@@ -280,31 +335,60 @@ func replayTrace(t *testing.T, capacity int) {
 			}
 		}
 	})
+	written := make(chan struct{})
+	sleeper := watch(watchcache.WatchOptions[string]{})
+	follow("sleeping", func(_ *traceWatcher, took func(watchcache.Event[string])) {
+		<-written
+		for ev, err := range sleeper.Events() {
+			if err == nil {
+				took(ev)
+			}
+		}
+	})
 	filtered := [2]*watchcache.Watcher[string]{}
 	for half := range filtered {
 		filtered[half] = watch(watchcache.WatchOptions[string]{Filter: func(_ string, hash string) bool { return int(hash[0])%2 == half }})
 	}
 	prefix := watch(watchcache.WatchOptions[string]{Prefix: "pkg/"})
-	parts := make([]map[string]string, 3)
+	parts := make([]part, 3)
 	for i, w := range [...]*watchcache.Watcher[string]{filtered[0], filtered[1], prefix} {
-		parts[i] = map[string]string{}
+		p := &parts[i]
+		p.state, p.at = map[string]string{}, map[uint64]map[string]string{}
 		wg.Go(func() {
 			for ev, err := range w.Events() {
-				if err == nil {
-					applyEvent(parts[i], ev)
+				if err != nil {
+					break
 				}
+				if !ev.Initial && ev.Revision > 0 {
+					p.reached(ev.Revision-1, tr.checkpoints) // nothing below it is to come
+				}
+				applyEvent(p.state, ev)
 			}
+			p.reached(tr.last(), tr.checkpoints)
 		})
 	}
 
 	<-started
+	whole := map[uint64]map[string]string{} // the cache's states at the checkpoints
+	rewound := 0
 	for _, commit := range tr.commits {
 		if _, err := c.Apply(commit); err != nil {
 			t.Fatal(err)
 		}
+		if want := tr.checkpoints[commit.Revision]; want != "" {
+			whole[commit.Revision] = stateOf(c.Snapshot())
+		}
+		if commit.Revision > 20 && rewinds(t, c, tr, commit.Revision-20) {
+			rewound++
+		}
+	}
+	close(written)
+	for revision := range tr.checkpoints {
+		if rewinds(t, c, tr, revision) {
+			rewound++
+		}
 	}
 	<-resumed
-	final := stateOf(c.Snapshot())
 	must(c.Shutdown(context.Background()))
 	wg.Wait()
 
@@ -317,22 +401,56 @@ func replayTrace(t *testing.T, capacity int) {
 			t.Errorf("%s: passed %d checkpoints, want all %d", name, len(w.checked), len(tr.checkpoints))
 		}
 	}
-	union := maps.Clone(parts[0])
-	maps.Copy(union, parts[1])
-	if len(union) != len(parts[0])+len(parts[1]) || digest(union) != last {
-		t.Error("two filters that share out the objects do not add up to the whole")
-	}
-	maps.DeleteFunc(final, func(key, _ string) bool { return !strings.HasPrefix(key, "pkg/") })
-	if digest(parts[2]) != digest(final) {
-		t.Error("the prefix watcher does not have the state below its prefix")
-	}
-	if capacity < 1000 {
-		resets := 0
-		for _, w := range watchers {
-			resets += w.resets
+	for revision, want := range tr.checkpoints {
+		if capacity < 1000 && revision < tr.last() {
+			continue // a resync may have led past it
 		}
-		if resets == 0 || watchers["resuming"].expired == 0 {
-			t.Errorf("%d resyncs and %d expired resumes: the history was not small enough to prove anything", resets, watchers["resuming"].expired)
+		union := maps.Clone(parts[0].at[revision])
+		maps.Copy(union, parts[1].at[revision])
+		if len(union) != len(parts[0].at[revision])+len(parts[1].at[revision]) || digest(union) != want {
+			t.Errorf("two filters that share out the objects do not add up to the whole at %d", revision)
+		}
+		below := whole[revision]
+		maps.DeleteFunc(below, func(key, _ string) bool { return !strings.HasPrefix(key, "pkg/") })
+		if digest(parts[2].at[revision]) != digest(below) {
+			t.Errorf("the prefix watcher does not have the state below its prefix at %d", revision)
 		}
 	}
+	resyncs, expired := 0, watchers["resuming"].expired
+	for _, w := range watchers {
+		resyncs += w.resets
+	}
+	switch {
+	case capacity < 1000 && (resyncs == 0 || expired == 0 || watchers["sleeping"].resets != 1 || rewound < 5):
+		t.Errorf("%d resyncs (%d of the sleeper), %d expired resumes, %d states rewound to: want some of each, and 1 of the sleeper's",
+			resyncs, watchers["sleeping"].resets, expired, rewound)
+	case capacity > 30000 && (resyncs != 0 || expired != 0 || rewound < len(tr.checkpoints)):
+		t.Errorf("%d resyncs, %d expired resumes, %d states rewound to, with a history that holds all", resyncs, expired, rewound)
+	}
+}
+
+// rewinds holds the state rewound to a revision, if it is a checkpoint, against
+// it. It returns false if there is none or history does not reach it, which must
+// then be said.
+func rewinds(t *testing.T, c *watchcache.Cache[string], tr trace, revision uint64) bool {
+	t.Helper()
+	want := tr.checkpoints[revision]
+	if want == "" {
+		return false
+	}
+	s, err := c.SnapshotAt(revision)
+	if revision < c.Oldest().Revision {
+		if !errors.Is(err, watchcache.ErrExpired) {
+			t.Errorf("SnapshotAt(%d), before oldest: %v, want ErrExpired", revision, err)
+		}
+		return false
+	}
+	if err != nil {
+		t.Errorf("SnapshotAt(%d), from oldest on: %v", revision, err)
+		return false
+	}
+	if digest(stateOf(s)) != want {
+		t.Errorf("the state rewound to revision %d, of a head at %v, is not its checkpoint's", revision, c.Position())
+	}
+	return true
 }
