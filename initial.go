@@ -77,15 +77,15 @@ func (p *initial[T]) fill(sel registry.Selection) {
 func (p *initial[T]) fillByKey(in ranges.Range) {
 	c := p.snapshot.state.tree.Cursor()
 	for ok := c.Seek(in.From); ok; ok = c.NextRun() {
-		keys, entries := c.Run()
-		if p.begun && len(p.run) == 0 && keys[0] == p.last { // where the last run ended
-			keys, entries = keys[1:], entries[1:]
+		items := c.Run()
+		if p.begun && len(p.run) == 0 && items[0].Key == p.last { // where the last run ended
+			items = items[1:]
 		}
-		for i := range entries {
-			if in.To != "" && keys[i] >= in.To {
+		for i := range items {
+			if in.To != "" && items[i].Key >= in.To {
 				return
 			}
-			if !p.add(keys[i], &entries[i]) {
+			if !p.add(items[i].Key, &items[i].Value) {
 				return
 			}
 		}

@@ -39,14 +39,19 @@ func (w *Watcher[T]) stream(yield func(Event[T], error) bool) bool {
 		stop := min(head, end, seq+free)
 		w.pace.credit = uint32(free - (stop - seq))
 		for seq < stop {
-			c := at.Load()
 			// attention is read after head: who ends watchers and goes on to
 			// publish events of another epoch, has set it before.
-			if c == nil || seq-c.base >= uint64(len(c.slots)) || w.attention.Load() != 0 {
+			c := at.Load()
+			if c == nil || w.attention.Load() != 0 {
 				w.scan = seq
 				return true
 			}
-			slot := &c.slots[seq-c.base]
+			slots, i := c.slots, seq-c.base
+			if i >= uint64(len(slots)) {
+				w.scan = seq
+				return true
+			}
+			slot := &slots[i]
 			seq++
 			taken++
 			w.member.Cursor.Set(seq)

@@ -24,27 +24,46 @@ const (
 // copies are independent of it in this.
 type Tree[V any] struct {
 	root *node[V]
-	own  uint64 // nodes that carry it are this tree's alone
+	own  uint64 // the mark of nodes that this tree makes
+	from uint64 // nodes with this mark, or one above, are this tree's alone
 }
 
-// node is a leaf, with keys and values, or an inner node, with children and,
-// between each two of them, the least key that may stand to the right.
+// node is a leaf, with items, or an inner node, with children and, between each
+// two of them, the least key that may stand to the right: their border. Its keys
+// are those of the items, or the borders. See search.go for marks.
 type node[V any] struct {
-	owner uint64
-	size  int // items below, or here
-	keys  []string
-	vals  []V
-	kids  []*node[V]
+	owner   uint64
+	size    int // items below, or here
+	skip    int // so many bytes at least are the same in all keys
+	items   []Item[V]
+	kids    []*node[V]
+	borders []string
+	marks   [most]uint64
+}
+
+// Item is a key with its value.
+type Item[V any] struct {
+	Value V // first: it may be of no size, which costs nothing only here
+	Key   string
 }
 
 var owners atomic.Uint64
 
-// Copy returns a tree with the same items. It changes the tree's own mark, and so
+// Copy returns a tree with the same items. It changes the tree's own marks, and so
 // must not run together with anything that changes or copies the tree.
 func (t *Tree[V]) Copy() *Tree[V] {
 	t.own = owners.Add(1)
-	return &Tree[V]{root: t.root, own: owners.Add(1)}
+	t.from = t.own
+	other := owners.Add(1)
+	return &Tree[V]{root: t.root, own: other, from: other}
 }
+
+// Mark returns what tells Reclaim of the copies that are made from now on.
+func (t *Tree[V]) Mark() uint64 { return t.from }
+
+// Reclaim tells that the copies made since Mark returned mark will never be used
+// again: what the tree shared with them only, it changes in place.
+func (t *Tree[V]) Reclaim(mark uint64) { t.from = min(t.from, mark) }
 
 // Len returns the number of items.
 func (t *Tree[V]) Len() int {
@@ -60,11 +79,12 @@ func (t *Tree[V]) Get(key string) (value V, ok bool) {
 	if n == nil {
 		return value, false
 	}
-	for n.kids != nil {
-		n = n.kids[n.child(key)]
+	at, known := 0, 0
+	for ; n.kids != nil; n = n.kids[at] {
+		at, known = n.child(key, known)
 	}
-	if i, ok := n.find(key); ok {
-		return n.vals[i], true
+	if i, ok := n.find(key, known); ok {
+		return n.items[i].Value, true
 	}
 	return value, false
 }
@@ -75,103 +95,95 @@ func (t *Tree[V]) Rank(key string) int {
 	if n == nil {
 		return 0
 	}
-	for n.kids != nil {
-		at := n.child(key)
+	at, known := 0, 0
+	for ; n.kids != nil; n = n.kids[at] {
+		at, known = n.child(key, known)
 		for _, kid := range n.kids[:at] {
 			rank += kid.size
 		}
-		n = n.kids[at]
 	}
-	i, _ := n.find(key)
+	i, _ := n.find(key, known)
 	return rank + i
-}
-
-// find returns the place of key in a leaf, or that where it belongs.
-func (n *node[V]) find(key string) (int, bool) {
-	keys := n.keys
-	low, high := 0, len(keys)
-	for low < high {
-		middle := int(uint(low+high) >> 1)
-		if keys[middle] < key {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low, low < len(keys) && keys[low] == key
-}
-
-// child returns which child of an inner node a key belongs to.
-func (n *node[V]) child(key string) int {
-	keys := n.keys
-	low, high := 0, len(keys)
-	for low < high {
-		middle := int(uint(low+high) >> 1)
-		if key < keys[middle] {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	return low
 }
 
 // mine makes the node at *p this tree's own, by a copy if need be.
 func (t *Tree[V]) mine(p **node[V]) *node[V] {
 	n := *p
-	if n.owner == t.own {
+	if n.owner >= t.from {
 		return n
 	}
-	*p = &node[V]{owner: t.own, size: n.size, keys: slices.Clone(n.keys), vals: slices.Clone(n.vals), kids: slices.Clone(n.kids)}
+	*p = &node[V]{
+		owner:   t.own,
+		size:    n.size,
+		skip:    n.skip,
+		marks:   n.marks,
+		items:   slices.Clone(n.items),
+		borders: slices.Clone(n.borders),
+		kids:    slices.Clone(n.kids),
+	}
 	return *p
+}
+
+func (t *Tree[V]) newLeaf(items []Item[V]) *node[V] {
+	n := &node[V]{owner: t.own, size: len(items), items: items}
+	n.mark()
+	return n
+}
+
+func (t *Tree[V]) newInner(borders []string, kids []*node[V]) *node[V] {
+	n := &node[V]{owner: t.own, borders: borders, kids: kids}
+	n.mark()
+	n.count()
+	return n
 }
 
 // Set gives a key a value, and returns the one that it replaced.
 func (t *Tree[V]) Set(key string, value V) (prev V, replaced bool) {
 	if t.root == nil {
-		t.root = &node[V]{owner: t.own, size: 1, keys: []string{key}, vals: []V{value}}
+		t.root = t.newLeaf([]Item[V]{{value, key}})
 		return prev, false
 	}
-	prev, replaced, border, right := t.set(&t.root, key, value, true)
+	prev, replaced, border, right := t.set(&t.root, key, value, 0, true)
 	if right != nil {
-		left := t.root
-		t.root = &node[V]{owner: t.own, size: left.size + right.size, keys: []string{border}, kids: []*node[V]{left, right}}
+		t.root = t.newInner([]string{border}, []*node[V]{t.root, right})
 	}
 	return prev, replaced
 }
 
-// set is Set below a node; last: nothing stands to its right. If the node had to
-// be split, it returns what is to stand there, and the border between the two.
-func (t *Tree[V]) set(p **node[V], key string, value V, last bool) (prev V, replaced bool, border string, right *node[V]) {
+// set is Set below a node; known is as in child, and last: nothing stands to its
+// right. If the node had to be split, it returns what is to stand there, and the
+// border between the two.
+func (t *Tree[V]) set(p **node[V], key string, value V, known int, last bool) (prev V, replaced bool, border string, right *node[V]) {
 	n := t.mine(p)
 	if n.kids == nil {
-		i, ok := n.find(key)
+		i, ok := n.find(key, known)
 		if ok {
-			prev, n.vals[i] = n.vals[i], value
+			prev, n.items[i].Value = n.items[i].Value, value
 			return prev, true, "", nil
 		}
-		if len(n.keys) == most {
-			border, right = t.split(n, last && i == most)
-			if key >= border {
-				n, i = right, i-len((*p).keys)
+		if len(n.items) == most {
+			right = t.split(n, last && i == most)
+			if left := len(n.items); i >= left && (len(right.items) == 0 || i > left || key >= right.items[0].Key) {
+				n, i = right, i-left
 			}
 		}
-		n.keys = slices.Insert(n.keys, i, key)
-		n.vals = slices.Insert(n.vals, i, value)
+		n.items = slices.Insert(n.items, i, Item[V]{value, key})
 		n.size++
-		if right != nil && len(right.keys) > 0 {
-			border = right.keys[0]
+		n.remark(i)
+		if right != nil {
+			border = right.items[0].Key
 		}
 		return prev, false, border, right
 	}
-	at := n.child(key)
-	prev, replaced, low, fresh := t.set(&n.kids[at], key, value, last && at == len(n.kids)-1)
+	at, known := n.child(key, known)
+	prev, replaced, low, fresh := t.set(&n.kids[at], key, value, known, last && at == len(n.kids)-1)
 	if !replaced {
 		n.size++
 	}
 	if fresh != nil {
-		n.keys = slices.Insert(n.keys, at, low)
+		n.borders = slices.Insert(n.borders, at, low)
 		n.kids = slices.Insert(n.kids, at+1, fresh)
+		n.remark(at)
 		if len(n.kids) > most {
 			border, right = t.splitInner(n, last && at+2 == len(n.kids))
 		}
@@ -181,22 +193,15 @@ func (t *Tree[V]) set(p **node[V], key string, value V, last bool) (prev V, repl
 
 // split moves the upper half of a full leaf into a new one; with inOrder nothing,
 // so that keys that come in order leave full leaves behind.
-func (t *Tree[V]) split(n *node[V], inOrder bool) (border string, right *node[V]) {
-	middle := most / 2
+func (t *Tree[V]) split(n *node[V], inOrder bool) (right *node[V]) {
 	if inOrder {
-		middle = most
+		return t.newLeaf(nil)
 	}
-	right = &node[V]{
-		owner: t.own,
-		size:  most - middle,
-		keys:  slices.Clone(n.keys[middle:]),
-		vals:  slices.Clone(n.vals[middle:]),
-	}
-	if inOrder {
-		return "", right // the border will be the key that comes: it is not below ""
-	}
-	n.keys, n.vals, n.size = cut(n.keys, middle), cut(n.vals, middle), middle
-	return right.keys[0], right
+	const middle = most / 2
+	right = t.newLeaf(slices.Clone(n.items[middle:]))
+	n.items, n.size = cut(n.items, middle), middle
+	n.mark()
+	return right
 }
 
 func (t *Tree[V]) splitInner(n *node[V], inOrder bool) (border string, right *node[V]) {
@@ -204,11 +209,11 @@ func (t *Tree[V]) splitInner(n *node[V], inOrder bool) (border string, right *no
 	if inOrder {
 		middle = len(n.kids) - 2
 	}
-	border = n.keys[middle-1]
-	right = &node[V]{owner: t.own, keys: slices.Clone(n.keys[middle:]), kids: slices.Clone(n.kids[middle:])}
-	n.keys, n.kids = cut(n.keys, middle-1), cut(n.kids, middle)
-	right.count()
+	border = n.borders[middle-1]
+	right = t.newInner(slices.Clone(n.borders[middle:]), slices.Clone(n.kids[middle:]))
+	n.borders, n.kids = cut(n.borders, middle-1), cut(n.kids, middle)
 	n.size -= right.size
+	n.mark()
 	return border, right
 }
 
@@ -219,7 +224,7 @@ func cut[E any](s []E, n int) []E {
 }
 
 func (n *node[V]) count() {
-	n.size = len(n.vals)
+	n.size = len(n.items)
 	for _, kid := range n.kids {
 		n.size += kid.size
 	}
@@ -230,7 +235,7 @@ func (t *Tree[V]) Delete(key string) (prev V, deleted bool) {
 	if prev, deleted = t.Get(key); !deleted { // nothing is copied for nothing
 		return prev, false
 	}
-	t.remove(&t.root, key)
+	t.remove(&t.root, key, 0)
 	for len(t.root.kids) == 1 {
 		t.root = t.root.kids[0]
 	}
@@ -240,18 +245,18 @@ func (t *Tree[V]) Delete(key string) (prev V, deleted bool) {
 	return prev, true
 }
 
-func (t *Tree[V]) remove(p **node[V], key string) {
+func (t *Tree[V]) remove(p **node[V], key string, known int) {
 	n := t.mine(p)
 	n.size--
 	if n.kids == nil {
-		i, _ := n.find(key)
-		n.keys = slices.Delete(n.keys, i, i+1)
-		n.vals = slices.Delete(n.vals, i, i+1)
+		i, _ := n.find(key, known)
+		n.unmark(i)
+		n.items = slices.Delete(n.items, i, i+1)
 		return
 	}
-	at := n.child(key)
-	t.remove(&n.kids[at], key)
-	if kid := n.kids[at]; max(len(kid.vals), len(kid.kids)) < least {
+	at, known := n.child(key, known)
+	t.remove(&n.kids[at], key, known)
+	if kid := n.kids[at]; max(len(kid.items), len(kid.kids)) < least {
 		t.level(n, max(0, at-1))
 	}
 }
@@ -264,30 +269,31 @@ func (t *Tree[V]) level(n *node[V], at int) {
 		return
 	}
 	left, right := t.mine(&n.kids[at]), t.mine(&n.kids[at+1])
-	leaves := left.kids == nil
-	keys := slices.Concat(left.keys, right.keys)
-	if !leaves { // the border comes down between the two
-		keys = slices.Concat(left.keys, n.keys[at:at+1], right.keys)
+	items, kids := slices.Concat(left.items, right.items), slices.Concat(left.kids, right.kids)
+	var borders []string
+	if kids != nil { // the border comes down between the two
+		borders = slices.Concat(left.borders, n.borders[at:at+1], right.borders)
 	}
-	vals, kids := slices.Concat(left.vals, right.vals), slices.Concat(left.kids, right.kids)
-	total := max(len(vals), len(kids))
-	if total <= most*3/4 {
-		left.keys, left.vals, left.kids = keys, vals, kids
-		left.count()
-		n.keys = slices.Delete(n.keys, at, at+1)
-		n.kids = slices.Delete(n.kids, at+1, at+2)
-		return
-	}
+	total := max(len(items), len(kids))
 	half := total / 2
-	if leaves {
-		left.keys, left.vals = slices.Clone(keys[:half]), slices.Clone(vals[:half])
-		right.keys, right.vals = slices.Clone(keys[half:]), slices.Clone(vals[half:])
-		n.keys[at] = right.keys[0]
-	} else {
-		left.keys, left.kids = slices.Clone(keys[:half-1]), slices.Clone(kids[:half])
-		right.keys, right.kids = slices.Clone(keys[half:]), slices.Clone(kids[half:])
-		n.keys[at] = keys[half-1]
+	switch {
+	case total <= most*3/4:
+		left.items, left.borders, left.kids = items, borders, kids
+		n.unmark(at)
+		n.borders = slices.Delete(n.borders, at, at+1)
+		n.kids = slices.Delete(n.kids, at+1, at+2)
+	case kids == nil:
+		left.items, right.items = slices.Clone(items[:half]), slices.Clone(items[half:])
+		n.borders[at] = right.items[0].Key
+		n.mark()
+	default:
+		left.borders, left.kids = slices.Clone(borders[:half-1]), slices.Clone(kids[:half])
+		right.borders, right.kids = slices.Clone(borders[half:]), slices.Clone(kids[half:])
+		n.borders[at] = borders[half-1]
+		n.mark()
 	}
-	left.count()
-	right.count()
+	for _, kid := range []*node[V]{left, right} {
+		kid.mark()
+		kid.count()
+	}
 }

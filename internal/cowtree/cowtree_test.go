@@ -48,23 +48,30 @@ func verify(t *testing.T, tree *Tree[int], want map[string]int) {
 // check verifies the structure below a node, whose keys lie in [from, to).
 func check[V any](t *testing.T, n *node[V], from, to string, root bool) (depth int) {
 	t.Helper()
-	size := len(n.vals)
-	if !slices.IsSorted(n.keys) || len(n.keys) > 0 && (n.keys[0] < from || to != "" && n.keys[len(n.keys)-1] >= to) {
-		t.Fatalf("keys %q outside [%q, %q)", n.keys, from, to)
+	size := len(n.items)
+	keys := make([]string, n.keys())
+	for i := range keys {
+		keys[i] = n.key(i)
+		if !strings.HasPrefix(keys[i], keys[0][:n.skip]) || n.marks[i] != markOf(keys[i], n.skip) {
+			t.Fatalf("key %q: skip %d, mark %x", keys[i], n.skip, n.marks[i])
+		}
 	}
-	if n.kids != nil && (len(n.kids) < 2 || len(n.keys) != len(n.kids)-1) {
-		t.Fatalf("%d children, %d borders", len(n.kids), len(n.keys))
+	if !slices.IsSorted(keys) || len(keys) > 0 && (keys[0] < from || to != "" && keys[len(keys)-1] >= to) {
+		t.Fatalf("keys %q outside [%q, %q)", keys, from, to)
 	}
-	if n.kids == nil && len(n.keys) == 0 && !root {
+	if n.kids != nil && (len(n.kids) < 2 || len(keys) != len(n.kids)-1) {
+		t.Fatalf("%d children, %d borders", len(n.kids), len(keys))
+	}
+	if n.kids == nil && len(keys) == 0 && !root {
 		t.Fatal("an empty leaf")
 	}
 	for i, kid := range n.kids {
 		low, high := from, to
 		if i > 0 {
-			low = n.keys[i-1]
+			low = keys[i-1]
 		}
-		if i < len(n.keys) {
-			high = n.keys[i]
+		if i < len(keys) {
+			high = keys[i]
 		}
 		d := check(t, kid, low, high, false) + 1
 		if depth != 0 && d != depth {
@@ -77,6 +84,48 @@ func check[V any](t *testing.T, n *node[V], from, to string, root bool) (depth i
 		t.Fatalf("size is %d, counted %d", n.size, size)
 	}
 	return depth
+}
+
+// TestKeysThatAreHardToTellApart: keys that end where others go on with zeros, that
+// begin with the same bytes for longer than a mark, and the empty one.
+func TestKeysThatAreHardToTellApart(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		key := func() string {
+			b := []byte(strings.Repeat("x", int(seed%4)*r.IntN(2)*5))
+			for range r.IntN(14) {
+				b = append(b, "\x00\x00\x00a\xff"[r.IntN(5)])
+			}
+			return string(b)
+		}
+		tree, want := new(Tree[int]), map[string]int{}
+		for step := range 3000 {
+			k := key()
+			if r.IntN(3) == 0 {
+				tree.Delete(k)
+				delete(want, k)
+			} else {
+				tree.Set(k, step+1)
+				want[k] = step + 1
+			}
+			k = key()
+			if value, ok := tree.Get(k); value != want[k] || ok != (want[k] != 0) {
+				t.Fatalf("seed %d: Get(%q) is %d, %v; want %d", seed, k, value, ok, want[k])
+			}
+		}
+		verify(t, tree, want)
+		for range 100 { // places of keys that are not there, too
+			k, below := key(), 0
+			for other := range want {
+				if other < k {
+					below++
+				}
+			}
+			if got := tree.Rank(k); got != below {
+				t.Fatalf("seed %d: Rank(%q) is %d, want %d", seed, k, got, below)
+			}
+		}
+	}
 }
 
 func TestTreeIsAMapAndItsCopiesStay(t *testing.T) {

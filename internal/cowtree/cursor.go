@@ -24,15 +24,15 @@ func (t *Tree[V]) Cursor() Cursor[V] { return Cursor[V]{root: t.root} }
 
 // Seek moves to the first item whose key is not below key.
 func (c *Cursor[V]) Seek(key string) bool {
-	return c.descend(func(n *node[V]) int { return n.child(key) }, func(n *node[V]) int {
-		i, _ := n.find(key)
+	return c.descend(func(n *node[V]) int { at, _ := n.child(key, 0); return at }, func(n *node[V]) int {
+		i, _ := n.find(key, 0)
 		return i
 	}) && c.settle()
 }
 
 // Last moves to the last item.
 func (c *Cursor[V]) Last() bool {
-	return c.descend(func(n *node[V]) int { return len(n.kids) - 1 }, func(n *node[V]) int { return len(n.keys) - 1 })
+	return c.descend(func(n *node[V]) int { return len(n.kids) - 1 }, func(n *node[V]) int { return len(n.items) - 1 })
 }
 
 func (c *Cursor[V]) descend(child, place func(*node[V]) int) bool {
@@ -53,7 +53,7 @@ func (c *Cursor[V]) descend(child, place func(*node[V]) int) bool {
 
 // settle moves on to the next leaf if the cursor is past the end of its own.
 func (c *Cursor[V]) settle() bool {
-	if c.at < len(c.leaf.keys) {
+	if c.at < len(c.leaf.items) {
 		return true
 	}
 	return c.NextRun()
@@ -64,7 +64,7 @@ func (c *Cursor[V]) Next() bool {
 	if c.leaf == nil {
 		return false
 	}
-	if c.at < len(c.leaf.keys) {
+	if c.at < len(c.leaf.items) {
 		c.at++
 	}
 	return c.settle()
@@ -87,7 +87,7 @@ func (c *Cursor[V]) Prev() bool {
 				c.path[c.depth] = step[V]{n, len(n.kids) - 1}
 				n = n.kids[len(n.kids)-1]
 			}
-			c.leaf, c.at = n, len(n.keys)-1
+			c.leaf, c.at = n, len(n.items)-1
 			return true
 		}
 	}
@@ -96,7 +96,7 @@ func (c *Cursor[V]) Prev() bool {
 
 // Run returns the item that the cursor stands at and those that follow it in the
 // same leaf. They are the tree's own: read-only.
-func (c *Cursor[V]) Run() (keys []string, vals []V) { return c.leaf.keys[c.at:], c.leaf.vals[c.at:] }
+func (c *Cursor[V]) Run() []Item[V] { return c.leaf.items[c.at:] }
 
 // NextRun moves to the first item of the next leaf.
 func (c *Cursor[V]) NextRun() bool {
@@ -112,12 +112,12 @@ func (c *Cursor[V]) NextRun() bool {
 			return true
 		}
 	}
-	c.at = len(c.leaf.keys)
+	c.at = len(c.leaf.items)
 	return false
 }
 
 // Key returns the key that the cursor stands at.
-func (c *Cursor[V]) Key() string { return c.leaf.keys[c.at] }
+func (c *Cursor[V]) Key() string { return c.leaf.items[c.at].Key }
 
 // Value returns the value that the cursor stands at.
-func (c *Cursor[V]) Value() V { return c.leaf.vals[c.at] }
+func (c *Cursor[V]) Value() V { return c.leaf.items[c.at].Value }
