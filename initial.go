@@ -32,14 +32,32 @@ const (
 	mostRun  = 256
 )
 
+// begin begins an initial phase; the caller holds mu.
+func (w *Watcher[T]) begin(s *Snapshot[T], now time.Time) {
+	s.lease.hold()
+	w.initial.Store(&initial[T]{snapshot: s, began: now})
+}
+
+// forget lets go of the snapshot, if there is one; the caller holds mu.
+func (w *Watcher[T]) forget() {
+	if p := w.initial.Swap(nil); p != nil {
+		p.snapshot.lease.release()
+	}
+}
+
 // peek returns the next item that the selection selects, the filter left aside,
-// as an event; nil if there is none. It stays the next until at is moved.
+// as an event; nil if there is none, or the watcher has ended. It stays the next
+// until at is moved.
 func (p *initial[T]) peek(sel registry.Selection) *Event[T] {
 	if p.at == len(p.run) {
 		if p.drained {
 			return nil
 		}
+		if !p.snapshot.lease.enter() {
+			return nil
+		}
 		p.fill(sel)
+		p.snapshot.lease.release()
 		if len(p.run) == 0 {
 			return nil
 		}
@@ -158,7 +176,9 @@ func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
 		if item == nil {
 			// The snapshot is not needed any more; its position is.
 			over := &initial[T]{over: true, snapshot: &Snapshot[T]{position: p.snapshot.position}}
-			w.initial.CompareAndSwap(p, over)
+			if w.initial.CompareAndSwap(p, over) {
+				p.snapshot.lease.release()
+			}
 			continue
 		}
 		p.at++
@@ -193,7 +213,7 @@ func (w *Watcher[T]) finishInitial() {
 	w.placed.Store(true) // Synced's position can be resumed, whatever happens now
 	c.mu.Lock()
 	if w.initial.Load() != nil { // neither ended nor parked meanwhile
-		w.initial.Store(nil)
+		w.forget()
 		w.phase.Store(uint32(PhaseStreaming))
 		if ok = c.registry.Stream(&w.member, c.ring.head.Load(), c.ring.oldest.Load()); !ok {
 			w.attention.Or(overrun) // before anybody could find what is left
@@ -222,7 +242,7 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	}
 	head := c.ring.head.Load()
 	snapshot := c.snapshotLocked()
-	w.initial.Store(&initial[T]{snapshot: snapshot, began: now})
+	w.begin(snapshot, now)
 	w.placed.Store(false)
 	w.ahead = mark{}
 	w.member.Cursor.Set(head)

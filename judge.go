@@ -84,7 +84,7 @@ func (w *Watcher[T]) resync() {
 	c.mu.Lock()
 	if w.attention.Load()&ended == 0 {
 		c.registry.Park(&w.member)
-		w.initial.Store(nil)
+		w.forget()
 		w.phase.Store(uint32(PhaseInitial))
 		w.attention.And(^uint32(overrun))
 		w.attention.Or(resync)

@@ -228,7 +228,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 	}
 	c.state, c.epoch, c.sourceEpoch, c.era = listing, epoch, at.Epoch, &epoch
 	at.Epoch = epoch
-	c.oldest, c.relists = at, nil
+	c.oldest, c.relists, c.leases = at, nil, leases{}
 	c.advance(at, c.watchdog.Since(now))
 	c.endInTurn(func(*Watcher[T]) bool { return true })
 	c.ring.clear() // after endAll: whoever finds nothing knows why

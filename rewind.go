@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchcache/watchcache/internal/watchdog"
@@ -14,7 +15,8 @@ type rewound[T any] struct {
 	// one makes it. It is not held by anybody who writes or watches.
 	build sync.Mutex
 
-	mu     sync.Mutex // a leaf: guards what follows
+	some   atomic.Bool // there are states: a writer looks before it takes mu
+	mu     sync.Mutex  // a leaf: guards what follows, and stores to some
 	states []*Snapshot[T]
 	timer  watchdog.Timer
 }
@@ -86,7 +88,9 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 		c.mu.Unlock()
 		return nil, err // history was trimmed, or numbered anew, meanwhile
 	}
-	now, head, oldest := c.snapshotLocked(), c.ring.head.Load(), c.ring.oldest.Load()
+	now := c.snapshotLocked()
+	now.lease.pin() // the past state shares its nodes
+	head, oldest := c.ring.head.Load(), c.ring.oldest.Load()
 	oldestPart := c.oldest.Part
 	if c.oldest.Revision != revision {
 		oldestPart = 0
@@ -155,11 +159,15 @@ func (r *rewound[T]) keep(c *Cache[T], s *Snapshot[T]) {
 		r.states = append(r.states[:0:0], r.states[1:]...)
 	}
 	r.states = append(r.states, s)
+	r.some.Store(true)
 	c.watchdog.Set(&r.timer, now+rewoundIdle)
 }
 
 // drop forgets states before a position: history does not reach them any more.
 func (r *rewound[T]) drop(before Position) {
+	if !r.some.Load() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kept []*Snapshot[T]
@@ -169,6 +177,7 @@ func (r *rewound[T]) drop(before Position) {
 		}
 	}
 	r.states = kept
+	r.some.Store(len(kept) > 0)
 }
 
 // forgetter is the watchdog's task that gives unused past states back.
@@ -178,4 +187,5 @@ func (f forgetter[T]) OnTime(time.Duration) {
 	f.c.rewound.mu.Lock()
 	defer f.c.rewound.mu.Unlock()
 	f.c.rewound.states = nil
+	f.c.rewound.some.Store(false)
 }

@@ -17,6 +17,7 @@ type Snapshot[T any] struct {
 	cache    *Cache[T]
 	state    state[T]
 	position Position
+	lease    *lease // nil: of a state that shares nothing with the cache's, or pinned
 }
 
 // Position returns the position that the snapshot shows: a watcher that starts

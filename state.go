@@ -44,6 +44,30 @@ func (s state[T]) copy() state[T] {
 	return c
 }
 
+// marks say what a state shares with the copies that were made of it.
+type marks struct {
+	tree    uint64
+	indexes []uint64
+}
+
+// marks returns what tells reclaim of the copies that are made from now on.
+func (s state[T]) marks() marks {
+	m := marks{tree: s.tree.Mark()}
+	for _, index := range s.indexes {
+		m.indexes = append(m.indexes, index.Mark())
+	}
+	return m
+}
+
+// reclaim tells that the copies made since marks returned m will never be used
+// again.
+func (s state[T]) reclaim(m marks) {
+	s.tree.Reclaim(m.tree)
+	for i, mark := range m.indexes {
+		s.indexes[i].Reclaim(mark)
+	}
+}
+
 // set puts an object and returns the one that it replaced.
 func (s state[T]) set(key string, e entry[T]) (prev entry[T], replaced bool) {
 	prev, replaced = s.tree.Set(key, e)

@@ -57,6 +57,7 @@ type Cache[T any] struct {
 	ageArmed    bool
 	status      Status
 
+	leases   leases
 	snapshot atomic.Pointer[Snapshot[T]] // the current one, if anybody asked for it; nil after a commit
 	rewound  rewound[T]
 
@@ -143,20 +144,25 @@ func (c *Cache[T]) Get(key string) (Item[T], bool) {
 // hooks. It returns the same snapshot until the next commit. Before the cache is
 // ready it is empty, at revision 0.
 func (c *Cache[T]) Snapshot() *Snapshot[T] {
-	if s := c.snapshot.Load(); s != nil {
+	if s := c.snapshot.Load(); s != nil && s.lease.pin() {
 		return s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.snapshotLocked()
+	s := c.snapshotLocked()
+	s.lease.pin()
+	return s
 }
 
-// snapshotLocked is Snapshot for a caller that holds mu. Every commit clears
-// c.snapshot under mu, so that what it holds is never older than the state.
+// snapshotLocked is Snapshot for a caller that holds mu, and holds or pins its
+// lease before it lets go. Every commit clears c.snapshot under mu, so that what
+// it has is never older than the state.
 func (c *Cache[T]) snapshotLocked() *Snapshot[T] {
 	s := c.snapshot.Load()
 	if s == nil {
-		s = &Snapshot[T]{cache: c, state: c.state.copy(), position: c.head}
+		l := &lease{before: c.state.marks()}
+		s = &Snapshot[T]{cache: c, state: c.state.copy(), position: c.head, lease: l}
+		c.leases.add(l)
 		c.snapshot.Store(s)
 	}
 	return s

@@ -249,7 +249,7 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 	switch start.kind {
 	case startState:
 		phase = PhaseInitial
-		w.initial.Store(&initial[T]{snapshot: c.snapshotLocked(), began: now})
+		w.begin(c.snapshotLocked(), now)
 		w.unsynced = true
 	case startNow:
 		w.start = mark{c.head.Revision, c.head.Part}
@@ -465,7 +465,7 @@ func (w *Watcher[T]) endLocked(err error) bool {
 	w.err = err
 	w.attention.Or(ended)
 	w.phase.Store(uint32(PhaseEnded))
-	w.initial.Store(nil)
+	w.forget()
 	c.registry.Leave(&w.member, &w.own)
 	last := len(c.watchers) - 1
 	c.watchers[w.place] = c.watchers[last]

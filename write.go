@@ -182,6 +182,8 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	if big {
 		next = c.state.copy()
 		c.mu.Unlock()
+	} else {
+		c.reclaim()
 	}
 	age := c.watchdog.Since(now)
 	from := c.ring.tail
@@ -320,7 +322,9 @@ func (c *Cache[T]) record(seq uint64) {
 // advance moves the head; the caller holds mu.
 func (c *Cache[T]) advance(head Position, now time.Duration) {
 	c.head = head
-	c.snapshot.Store(nil)
+	if c.snapshot.Load() != nil { // a load costs less than a store
+		c.snapshot.Store(nil)
+	}
 	c.progressed = now
 }
 
