@@ -41,7 +41,7 @@ func Pipe[T, U any](w *Watcher[T], buffer int, convert func(Event[T]) (U, bool))
 				}
 				w.sleep(nil)
 			}
-			if !send(w, out, func() (U, bool) { return convert(ev) }) {
+			if !send(w, out, "Pipe's convert", func() (U, bool) { return convert(ev) }) {
 				return
 			}
 			w.took()
@@ -69,7 +69,7 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 				}
 				w.sleep(nil)
 			}
-			if !send(w, out, func() (U, bool) { return convert(run.batch()) }) {
+			if !send(w, out, "PipeBatches' convert", func() (U, bool) { return convert(run.batch()) }) {
 				return
 			}
 			run.taken(w)
@@ -81,10 +81,10 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 
 // send sends what convert returns, unless it says not to. It returns false if
 // the watcher ended first.
-func send[T, U any](w *Watcher[T], out chan<- U, convert func() (U, bool)) bool {
+func send[T, U any](w *Watcher[T], out chan<- U, name string, convert func() (U, bool)) bool {
 	var value U
 	var wanted bool
-	if err := guard("Pipe's convert", func() { value, wanted = convert() }); err != nil {
+	if err := guard(name, func() { value, wanted = convert() }); err != nil {
 		w.end(err)
 		return false
 	}

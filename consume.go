@@ -12,8 +12,10 @@ import (
 // events, and ends with one error, in the last pair, with the zero Event.
 // Leaving the loop, by break, return or panic, stops the watcher.
 //
-// The sequence is single-use, and the watcher's one and only use from then on: a
-// second one yields only ErrInUse, and does the watcher no harm.
+// The sequence is single-use, and the watcher's one and only use from then on.
+//
+// Errors: the reason for the end, as of Err; only ErrInUse while or after another
+// consumer is at it, which does the watcher no harm.
 func (w *Watcher[T]) Events() iter.Seq2[Event[T], error] {
 	return func(yield func(Event[T], error) bool) {
 		if err := w.claim("Events", consumerForGood); err != nil {
@@ -59,8 +61,9 @@ func (w *Watcher[T]) Events() iter.Seq2[Event[T], error] {
 // returns its cause, and the watcher goes on. After the watcher has ended, every
 // call returns the reason.
 //
-// Errors: the reason for the end; ErrInUse while another consumer is at it, and
-// after Events, Batches or Channel; the context's cause.
+// Errors: the reason for the end, as of Err; ErrInUse while another consumer is at
+// it, and for good after Events, Batches, Channel, Pipe or PipeBatches; the
+// context's cause.
 func (w *Watcher[T]) Next(ctx context.Context) (Event[T], error) {
 	if err := w.claim("Next", consumerBusy); err != nil {
 		return Event[T]{}, err
@@ -85,7 +88,7 @@ func (w *Watcher[T]) Next(ctx context.Context) (Event[T], error) {
 // TryNext is Next that does not wait: it returns false if there is nothing to
 // take now.
 //
-// Errors: those of Next.
+// Errors: those of Next, but for the context's.
 func (w *Watcher[T]) TryNext() (Event[T], bool, error) {
 	if err := w.claim("TryNext", consumerBusy); err != nil {
 		return Event[T]{}, false, err

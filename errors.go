@@ -145,7 +145,7 @@ func (e *PanicError) Unwrap() []error {
 // RevisionError names a revision that does not follow the head. It unwraps to
 // ErrRevisionOrder.
 type RevisionError struct {
-	Revision uint64 // what was given
+	Revision uint64 // what was given; the head when revisions are used up
 	Head     uint64 // the newest revision of the cache
 }
 

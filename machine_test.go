@@ -149,7 +149,7 @@ func (m *machine) write(t *rapid.T, changes []Change[thing]) {
 	}
 	commit := Commit[thing]{Changes: changes}
 	switch {
-	case len(changes) > 0 && chance(t, 5, "continues"):
+	case len(changes) > 0 && head.Revision > 0 && chance(t, 5, "continues"):
 		commit.Continues = true
 		at = Position{Epoch: head.Epoch, Revision: head.Revision, Part: head.Part + 1}
 		commit.Revision = head.Revision

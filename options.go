@@ -97,7 +97,8 @@ type Options[T any] struct {
 	// prev is the published object before, zero if there was none.
 	Publish func(revision uint64, change Change[T], prev T) T
 	// Clone, if set, makes the copy that every delivery and every read hands out,
-	// of Object and of Prev. It runs on the goroutine that gets the copy.
+	// of Object and of Prev. It runs on the goroutine that gets the copy: a panic
+	// in it goes through to who reads, and ends a watcher.
 	Clone func(T) T
 	// Relist is what live watchers get after a relist. Default RelistDiff.
 	Relist RelistPolicy

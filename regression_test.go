@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,5 +291,116 @@ func TestSyncedHasAPositionEvenIfTheWatcherEndsMeanwhile(t *testing.T) {
 			}
 		}
 		<-stopped
+	}
+}
+
+func TestTrimWaitsForNobodyButWatchersThatDrain(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow()})
+	c.Put("a", 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	down := make(chan error)
+	go func() { down <- c.Shutdown(ctx) }()
+	for !c.refusesWrites() {
+		runtime.Gosched()
+	}
+	if err := c.Trim(c.Position()); !errors.Is(err, ErrClosed) {
+		t.Errorf("Trim during Shutdown: %v, want ErrClosed", err)
+	}
+	if ev, err := w.Next(ctx); err != nil || ev.Key != "a" {
+		t.Errorf("the draining watcher got %v, %v", ev, err)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	cancel()
+}
+
+func TestListingThatGoesOnKeepsItsError(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	broken := errors.New("broken")
+	err := c.Replace(Position{}, func(yield func(Item[int], error) bool) {
+		yield(Item[int]{}, broken)
+		yield(Item[int]{Key: "a"}, nil)
+	})
+	if err != broken {
+		t.Errorf("%v, want the listing's own error", err)
+	}
+}
+
+func TestRevisionZeroHasNoParts(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true})
+	defer c.Close()
+	c.Replace(Position{}, func(func(Item[int], error) bool) {})
+	for _, head := range []uint64{0, 5} {
+		if head > 0 {
+			c.Apply(Commit[int]{Revision: head, Changes: puts(1, 0)})
+		}
+		at := c.Position()
+		if _, err := c.Apply(Commit[int]{Continues: true, Changes: puts(1, 0)}); !errors.Is(err, ErrRevisionOrder) || c.Position() != at {
+			t.Errorf("at %d: %v, now at %v; want ErrRevisionOrder", head, err, c.Position())
+		}
+	}
+}
+
+func TestPartsDoNotBeginAgain(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true, Epoch: "e"})
+	defer c.Close()
+	list := func(v int) func(func(Item[int], error) bool) {
+		return func(yield func(Item[int], error) bool) { yield(Item[int]{Key: "a", Object: v}, nil) }
+	}
+	last := Position{Revision: 5, Part: math.MaxUint32}
+	if err := c.Replace(last, list(1)); err != nil {
+		t.Fatal(err)
+	}
+	at := c.Position()
+	if err := c.Replace(last, list(2)); !errors.Is(err, ErrRevisionOrder) || c.Position() != at {
+		t.Errorf("%v, now at %v; want ErrRevisionOrder", err, c.Position())
+	}
+}
+
+type endsFor struct{ err error }
+
+func (s endsFor) List(context.Context, uint64) (Position, iter.Seq2[Item[int], error], error) {
+	return Position{}, nil, s.err
+}
+func (s endsFor) Watch(context.Context, Position) iter.Seq2[SourceEvent[int], error] { return nil }
+
+func TestRunTellsWhatATerminalErrorWasWrappedIn(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true})
+	defer c.Close()
+	broken := errors.New("broken")
+	wrapped := fmt.Errorf("page 3: %w", Terminal(broken))
+	if err := c.Run(context.Background(), endsFor{Terminal(broken)}); err != broken {
+		t.Errorf("%v, want the error itself", err)
+	}
+	if err := c.Run(context.Background(), endsFor{wrapped}); err != wrapped || !errors.Is(err, broken) {
+		t.Errorf("%v, want %v", err, wrapped)
+	}
+	if err := c.Run(context.Background(), nil); !errors.Is(err, ErrInvalidOption) {
+		t.Errorf("Run without a source: %v, want ErrInvalidOption", err)
+	}
+}
+
+func TestWatchWithAnEndedContextTellsThatThereIsNoState(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true})
+	defer c.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := c.Watch(ctx, WatchOptions[int]{}); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNotReady) {
+		t.Errorf("%v, want the context's cause and ErrNotReady", err)
+	}
+}
+
+func TestConvertsPanicIsNamed(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+	for range PipeBatches(w, 0, func(Batch[int]) (int, bool) { panic("no") }) {
+	}
+	if p, ok := errors.AsType[*PanicError](w.Err()); !ok || p.Callback != "PipeBatches' convert" {
+		t.Errorf("%v, want a panic in PipeBatches' convert", w.Err())
 	}
 }

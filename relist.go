@@ -20,8 +20,9 @@ import (
 // no-op, and a difference ends watchers as expired; so do a lower revision and
 // another epoch, and then old positions are refused as well.
 //
-// Errors: an error of the listing itself, unchanged; ErrInvalidKey for an empty
-// or repeated key; ErrCallbackPanic; ErrClosed. After an error nothing has
+// Errors: an error of the listing itself, unchanged; ErrInvalidKey ([KeyError]) for
+// an empty or repeated key; ErrRevisionOrder ([RevisionError]) when revisions are
+// used up; ErrCallbackPanic ([PanicError]); ErrClosed. After an error nothing has
 // changed.
 func (c *Cache[T]) Replace(at Position, items iter.Seq2[Item[T], error]) error {
 	listing, err := c.list(items)
@@ -52,7 +53,7 @@ func (c *Cache[T]) list(items iter.Seq2[Item[T], error]) (listing state[T], err 
 			}
 		}
 	})
-	if panicked != nil {
+	if err == nil { // else a listing that went on after it was refused
 		err = panicked
 	}
 	return listing, err
@@ -104,6 +105,9 @@ func (c *Cache[T]) replace(at Position, listing state[T]) error {
 		return nil
 	case !hole || c.opts.Relist == RelistExpire:
 		if !hole {
+			if c.head.Part == math.MaxUint32 {
+				return &RevisionError{at.Revision, c.head.Revision}
+			}
 			at.Part = c.head.Part + 1 // what was resumable at this revision is not any more
 		}
 		return c.renew(at, listing)

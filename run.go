@@ -30,10 +30,15 @@ const (
 // [ProgressRequester] while somebody waits.
 //
 // Errors: the context's cause; ErrClosed; an error that the source called
-// [Terminal]; ErrInUse if the cache has its Run; ErrInvalidOption without Mirror.
+// [Terminal]; ErrInUse if the cache has its Run; ErrInvalidOption ([OptionError])
+// without Mirror or source. ErrSource, ErrRevisionOrder and the like are the
+// source's faults, which it tries to outlive: Status has the last.
 func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 	if !c.opts.Mirror {
 		return &OptionError{"Options.Mirror", "Run needs it: the source numbers commits"}
+	}
+	if source == nil {
+		return &OptionError{"Run's source", "is nil"}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -58,7 +63,10 @@ func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 			return ErrClosed
 		case errors.As(err, &terminal):
 			c.setStatus(func(s *Status) { s.Connected, s.LastError = false, err })
-			return terminal.err
+			if err == error(terminal) {
+				err = terminal.err
+			}
+			return err
 		}
 		wait := r.backoff.Next()
 		if errors.As(err, &retry) {

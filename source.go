@@ -83,7 +83,8 @@ func ProgressEvent[T any](revision uint64) SourceEvent[T] {
 	return SourceEvent[T]{Kind: SourceProgress, At: Position{Revision: revision}}
 }
 
-// Terminal marks an error as one that trying again does not mend: Run returns it.
+// Terminal marks an error as one that trying again does not mend: Run returns it,
+// with whatever it was wrapped in on the way.
 // Terminal(nil) is nil.
 func Terminal(err error) error {
 	if err == nil {

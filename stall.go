@@ -65,7 +65,8 @@ func (v Verdict) String() string {
 // cache, and any number of watchers at once.
 //
 // Both methods are called with no lock of the cache held, so that they may call
-// the cache. Limits is called once, by Watch. Judge is called on the goroutine
+// the cache. Limits is called once, by Watch, or by New
+// for Options.Stall. Judge is called on the goroutine
 // that found the stall: the writer whose commit overran or out-ran the watcher,
 // right after it has let go of its locks, or the cache's watchdog. It must not
 // block: it would hold up that writer, or other judgements. A panic in Judge ends

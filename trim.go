@@ -18,7 +18,7 @@ func (c *Cache[T]) Trim(before Position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closed:
+	case c.draining: // watchers may still need what it would drop
 		return ErrClosed
 	case !c.ready:
 		return ErrNotReady

@@ -84,7 +84,8 @@ type touched struct {
 
 // New makes a cache.
 //
-// Errors: ErrInvalidOption.
+// Errors: ErrInvalidOption ([OptionError]); ErrCallbackPanic from the Limits of
+// Options.Stall.
 func New[T any](opts Options[T]) (*Cache[T], error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -226,7 +227,8 @@ func (c *Cache[T]) WaitReady(ctx context.Context) error {
 }
 
 // WaitRevision waits until the cache has everything up to revision, of the epoch
-// that is current when it is called. Meanwhile it asks a source that is a
+// that is current when it is called, or before the cache is ready, of the first
+// state's. Meanwhile it asks a source that is a
 // [ProgressRequester] for progress.
 //
 // Errors: ErrEpoch if the numbering changes; ErrClosed; the context's cause; and
@@ -290,7 +292,9 @@ func (c *Cache[T]) notReady(err error) error {
 
 // Close ends all watchers with ErrClosed, at once, and refuses writes and new
 // watchers from then on; reading goes on. It never waits for a consumer or a
-// writer, may be called from anywhere and more than once, and returns nil.
+// writer, may be called from anywhere and more than once.
+//
+// Errors: none; it returns nil, and is an [io.Closer].
 func (c *Cache[T]) Close() error {
 	c.mu.Lock()
 	c.closed, c.draining = true, true
@@ -342,6 +346,12 @@ func (c *Cache[T]) Shutdown(ctx context.Context) error {
 		select {
 		case <-emptied:
 		case <-ctx.Done():
+			c.mu.RLock()
+			left := len(c.watchers)
+			c.mu.RUnlock()
+			if left == 0 { // both at once
+				return nil
+			}
 			return context.Cause(ctx)
 		}
 	}

@@ -158,12 +158,13 @@ type taking struct {
 // To resume with a selection that nobody else watches, it looks through the
 // history after the position once, on the caller's goroutine.
 //
-// Errors: ErrInvalidOption; ErrExpired ([ExpiredError]) for a position before
-// Oldest, and, being ErrEpoch too, for one of another epoch; ErrFuture
+// Errors: ErrInvalidOption ([OptionError]); ErrExpired ([ExpiredError]) for a
+// position before Oldest, or in the hole of a relist, and, being ErrEpoch too, for
+// one of another epoch; ErrFuture
 // ([FutureError]) for one beyond the head, without AllowFuture; ErrTimeout after
 // opts.AtLeastWait; ErrTooManyWatchers; ErrCallbackPanic from the policy's
-// Limits; ErrClosed; the context's cause, which before the cache was ready comes
-// with ErrNotReady and the source's last error.
+// Limits; ErrClosed; the context's cause. The last one and ErrTimeout come, before
+// the cache was ready, with ErrNotReady and the source's last error.
 func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T], error) {
 	if err := opts.validate(c.indexNames); err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	selection := opts.selection(c.indexNames)
 	var now time.Time
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, c.notReady(context.Cause(ctx))
 	}
 	for {
 		now = c.opts.Clock.Now()
@@ -424,6 +425,10 @@ func (w *Watcher[T]) Synced() <-chan struct{} { return w.synced.Done() }
 func (w *Watcher[T]) Done() <-chan struct{} { return w.done.Done() }
 
 // Err returns why the watcher ended, and nil before.
+//
+// Errors: ErrStopped; ErrStalled and ErrLagged ([StalledError]); ErrExpired
+// ([ExpiredError]); ErrDeadline; ErrClosed; ErrCallbackPanic ([PanicError]); the
+// cause of the context of Watch.
 func (w *Watcher[T]) Err() error {
 	if w.attention.Load()&ended == 0 {
 		return nil

@@ -31,8 +31,9 @@ func (c *Cache[T]) Delete(key string) (revision uint64, err error) {
 // them or none. It returns the revision. Deleting a key that is not there makes
 // no event; a commit without any change equals [Cache.Progress].
 //
-// Errors: ErrInvalidKey; ErrRevisionOrder ([RevisionError]) if the revision is
-// not above the head's, is 0 in Mirror mode, or is to continue another revision;
+// Errors: ErrInvalidKey ([KeyError]); ErrRevisionOrder ([RevisionError]) if the
+// revision is not above the head's, is 0 in Mirror mode, is to continue another
+// revision or one before the first, or when revisions, or parts of one, are used up;
 // ErrNotReady in Mirror mode before the first Replace; ErrCallbackPanic;
 // ErrClosed. After an error nothing has changed.
 func (c *Cache[T]) Apply(commit Commit[T]) (revision uint64, err error) {
@@ -136,10 +137,10 @@ func (c *Cache[T]) number(b *batch[T], changes int) error {
 	case !c.ready:
 		return ErrNotReady
 	case b.continues:
-		if b.revision == 0 {
+		if b.revision == 0 && !c.opts.Mirror {
 			b.revision = head.Revision
 		}
-		if b.revision != head.Revision || head.Part == math.MaxUint32 {
+		if b.revision == 0 || b.revision != head.Revision || head.Part == math.MaxUint32 {
 			return &RevisionError{b.revision, head.Revision}
 		}
 		b.part = head.Part + 1

@@ -60,8 +60,8 @@ func (s *Source[T]) List(ctx context.Context, atLeast uint64) (watchcache.Positi
 
 // Watch implements [watchcache.Source]. Its errors: those of
 // [Source.FailWatches] and [Source.Cut]; a [watchcache.ExpiredError] for a
-// position that was compacted, is of another epoch, or is beyond the source's; the
-// context's cause.
+// position that was compacted, is of another epoch, or is beyond the source's;
+// [ErrScripted] after a Restart; the context's cause.
 func (s *Source[T]) Watch(ctx context.Context, after watchcache.Position) iter.Seq2[watchcache.SourceEvent[T], error] {
 	return func(yield func(watchcache.SourceEvent[T], error) bool) {
 		s.mu.Lock()

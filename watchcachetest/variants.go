@@ -12,7 +12,8 @@ import (
 type StreamingSource[T any] struct{ *Source[T] }
 
 // Stream implements [watchcache.Streamer]. It waits until the source is at
-// atLeast. Its errors are those of List, of the items and of Watch.
+// atLeast. Its errors are those of List, of the items, and of a Watch that has
+// begun.
 func (s StreamingSource[T]) Stream(ctx context.Context, atLeast uint64) iter.Seq2[watchcache.SourceEvent[T], error] {
 	return s.stream(ctx, atLeast)
 }
