@@ -144,7 +144,6 @@ func (r *Registry) Cover(g *Group, since uint64, found []uint64) {
 	copy(list.seqs[len(found):], later)
 	list.n.Add(int64(len(later)))
 	g.list.Store(list)
-	g.count += uint64(len(found))
 	g.first = found[0]
 	r.unread.Push(g)
 }
