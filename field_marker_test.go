@@ -242,8 +242,10 @@ func TestFieldD18AnIdleWatchersPositionKeepsUp(t *testing.T) {
 		}
 		var position watchcache.Position
 		go func() {
-			for range w.Events() {
-				position, _ = w.Position()
+			for _, err := range w.Events() {
+				if err == nil {
+					position, _ = w.Position()
+				}
 			}
 		}()
 		for revision := uint64(11); revision < 100_000; revision += 50 {
