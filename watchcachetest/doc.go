@@ -24,6 +24,9 @@
 //	watched.CaughtUp(cache.Position())
 //	check.Verify(t)
 //
+// [RunConformance] does all of that with an adapter or a wrapper, and breaks its
+// connections: it is the whole of such a module's test of the contract.
+//
 // [Follow] alone keeps what a watcher took, for tests that only look at that.
 //
 // Nothing here sleeps, and everything that waits works inside a [testing/synctest]

@@ -227,3 +227,33 @@ func ExampleFollower() {
 	// 2 true watchcache: closed
 	// ended
 }
+
+// The test of an adapter's module: here, of a source that this package has.
+func ExampleRunConformance() {
+	_ = func(t *testing.T) { // TestConformance
+		watchcachetest.RunConformance(t, func(t testing.TB, opts watchcache.Options[string]) watchcachetest.Subject {
+			backend := watchcachetest.NewSource[string]("backend")
+			backend.Progress(1)
+			opts.Mirror = true
+			cache, err := watchcache.New(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			var run sync.WaitGroup
+			run.Go(func() { cache.Run(ctx, backend) })
+			t.Cleanup(func() {
+				cancel()
+				run.Wait()
+				cache.Close()
+			})
+			return watchcachetest.Subject{
+				Cache: cache,
+				Commit: func(changes ...watchcache.Change[string]) (uint64, error) {
+					return backend.Commit(watchcache.Commit[string]{Changes: changes}), nil
+				},
+				Cut: func() { backend.Cut(nil) },
+			}
+		})
+	}
+}
