@@ -410,8 +410,12 @@ func (r *ring[T]) drop(seq uint64, exact bool) {
 	if seq > oldest || exact {
 		r.compact(seq, exact)
 	}
-	if live := int(r.tail>>r.shift-seq>>r.shift) + 1; len(w.at) > 8 && live < len(w.at)/4 {
-		r.resize(len(w.at) / 2)
+	size, live := len(w.at), int(r.tail>>r.shift-seq>>r.shift)+1
+	for size > 8 && live < size/4 {
+		size /= 2
+	}
+	if size < len(w.at) {
+		r.resize(size)
 	}
 	if invariant.Enabled {
 		r.check()
