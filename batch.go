@@ -63,6 +63,7 @@ func (b *batchRun[T]) fill(w *Watcher[T]) bool {
 		}
 		b.events = append(b.events, ev)
 		b.last = w.taking
+		w.looked()
 		switch {
 		case ev.Initial:
 			if len(b.events) == mostRun {

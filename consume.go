@@ -112,6 +112,9 @@ func (w *Watcher[T]) TryNext() (Event[T], bool, error) {
 func (w *Watcher[T]) Wait() <-chan struct{} {
 	own := w.own.Arm()
 	w.group.WakeOne(&w.own)
+	if w.attention.Load()&ended != 0 {
+		w.group.Forget(&w.own) // who ended it may have done so before WakeOne
+	}
 	if w.ready() {
 		return wakeup.Closed()
 	}

@@ -154,7 +154,9 @@ func (w *Watcher[T]) matches(key string, object T) (match, failed bool) {
 			w.end(&PanicError{Callback: "WatchOptions.Filter", Value: value, Stack: debug.Stack()})
 		}
 	}()
-	return w.filter(key, object), false
+	match = w.filter(key, object)
+	w.looked()
+	return match, false
 }
 
 // shape makes a change in history the event that it is to the watcher. What is

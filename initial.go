@@ -163,7 +163,7 @@ func (w *Watcher[T]) streamInitial(yield func(Event[T], error) bool) bool {
 // nextInitial finds the next event of the initial phase. It returns false if
 // there is none to be had: the watcher was ended or parked meanwhile.
 func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
-	for skipped := 1; ; skipped++ {
+	for {
 		p := w.initial.Load()
 		if p == nil {
 			return false
@@ -188,9 +188,6 @@ func (w *Watcher[T]) nextInitial(ev *Event[T]) bool {
 				return false
 			}
 			if !match {
-				if skipped%1024 == 0 { // a consumer that searches is not stalled
-					w.takenAt.Store(int64(w.c.watchdog.Now()))
-				}
 				continue
 			}
 		}

@@ -109,6 +109,17 @@ const (
 	maxCredit = 1024
 )
 
+// looked notes that the consumer is at work, although it has taken nothing: it
+// searches, or collects a batch. It reads the clock at every eighth look at least:
+// what it calls may become slow at any time.
+func (w *Watcher[T]) looked() {
+	if w.pace.credit = min(w.pace.credit, 8); w.pace.credit > 0 {
+		w.pace.credit--
+		return
+	}
+	w.report(w.taken.Own())
+}
+
 // report notes that an event is being taken, the taken'th; the consumer has no
 // credit left.
 func (w *Watcher[T]) report(taken uint64) {

@@ -49,6 +49,7 @@ type machine struct {
 	watchers  []*tracked
 	positions []Position // that were given out
 	epochs    map[string]bool
+	left      map[string]bool // the source's, that were left for others
 	past      []pastInterval
 	serial    int
 	names     int
@@ -66,7 +67,7 @@ func newMachine(t *rapid.T) *machine {
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
-	m := &machine{c: c, model: newModel(s, "e"), positions: []Position{{}, {Epoch: "elsewhere", Revision: 1}}, epochs: map[string]bool{"e": true}}
+	m := &machine{c: c, model: newModel(s, "e"), positions: []Position{{}, {Epoch: "elsewhere", Revision: 1}}, epochs: map[string]bool{"e": true}, left: map[string]bool{}}
 	time.Sleep(time.Second)
 	if s.mirror {
 		m.checkNotReady(t)
@@ -223,8 +224,15 @@ func (m *machine) relist(t *rapid.T, at Position) {
 	epoch := was.epoch
 	lower := (at.Epoch == "" || at.Epoch == was.epoch || at.Epoch == was.sourceEpoch) && at.Revision < was.head.Revision &&
 		(at.Revision > 0 || was.mirror)
+	again := at.Epoch != "" && at.Epoch != epoch && at.Epoch != was.sourceEpoch && m.left[at.Epoch]
+	if was.ready && at.Epoch != "" && at.Epoch != epoch && at.Epoch != was.sourceEpoch {
+		m.left[was.sourceEpoch] = true
+	}
 	was.relist(at, items, named, time.Now())
 	switch {
+	case again && m.epochs[named]:
+		t.Fatalf("after Replace at %v, whose epoch was left before, the epoch is %q, want one that never was", at, named)
+	case again:
 	case lower && m.epochs[named]:
 		t.Fatalf("after Replace at the lower %v the epoch is %q, want one that never was", at, named)
 	case !lower && at.Epoch != "" && at.Epoch != was.sourceEpoch && at.Epoch != epoch:

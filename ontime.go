@@ -9,9 +9,19 @@ type seen struct {
 	asked time.Duration // when the policy was last asked because of idleness
 }
 
-// OnTime is what is due for the watcher at a time: the watchdog calls it, with
-// no lock held.
-func (w *Watcher[T]) OnTime(now time.Duration) {
+// later is a time of the watchdog and a wait after it, which may be for ever.
+func later(now, wait time.Duration) time.Duration {
+	if wait > NoLimit-now {
+		return NoLimit
+	}
+	return now + wait
+}
+
+// onTime is the watchdog's task that does what is due for a watcher at a time.
+type onTime[T any] struct{ w *Watcher[T] }
+
+func (o onTime[T]) OnTime(now time.Duration) {
+	w := o.w
 	if w.attention.Load()&ended != 0 {
 		return
 	}
@@ -27,7 +37,7 @@ func (w *Watcher[T]) OnTime(now time.Duration) {
 	}
 	w.armPlan(now)
 	if limit, since := w.idleSince(now); limit > 0 {
-		due := max(since, w.seen.asked) + limit
+		due := later(max(since, w.seen.asked), limit)
 		w.polled.Store(false) // from here on the consumer asks for a look if it becomes fast
 		if since < now && w.inexact() {
 			w.polled.Store(true)
@@ -80,7 +90,7 @@ func (w *Watcher[T]) armPlan(now time.Duration) {
 
 func (w *Watcher[T]) onPlan(p *plan, now time.Duration) {
 	if p.every > 0 && now >= p.nextBookmark {
-		p.nextBookmark = now + p.every
+		p.nextBookmark = later(now, p.every)
 		w.RequestBookmark()
 	}
 	if p.lead > 0 && now >= p.lead {

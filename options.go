@@ -75,10 +75,11 @@ type Options[T any] struct {
 	Keep int
 	// MaxBytes is the most bytes of history, as Size counts them. An event counts
 	// its object or the one that it replaced, whichever is larger: history keeps
-	// no more than that alive beyond the state itself. 0: no limit.
+	// no more than that alive beyond the state itself. A deletion whose object
+	// Publish has made counts both. 0: no limit.
 	MaxBytes int64
 	// Size returns how many bytes an object counts. It is called once for each
-	// object written, outside all locks.
+	// object written, outside all locks. What is below 0 counts as 0.
 	Size func(key string, object T) int
 	// Indexes are named functions that return the values by which an object can
 	// be found and watched. Called once for each object written, outside all
@@ -205,13 +206,15 @@ type WatchOptions[T any] struct {
 	// the new object, on the consumer's goroutine.
 	Filter func(key string, object T) bool
 
-	// Bookmarks: deliver a bookmark at least this often. 0: none, but those that
-	// are requested.
+	// Bookmarks: deliver a bookmark at least this often, once there is something
+	// to tell: none is at or below the position that the watcher started after, or
+	// was synced at. 0: none, but those that are requested.
 	Bookmarks time.Duration
 	// Deadline ends the watcher with ErrDeadline: when everything committed
 	// before it was taken. Zero: none.
 	Deadline time.Time
-	// DeadlineLead: a bookmark so long before the Deadline; the stream goes on.
+	// DeadlineLead: a bookmark so long before the Deadline, as far as Bookmarks
+	// would be; the stream goes on. In an initial phase Synced takes its place.
 	DeadlineLead time.Duration
 
 	// Stall overrides Options.Stall.

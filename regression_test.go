@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 )
 
 // puts returns n changes of the keys k0, k1, ….
@@ -402,5 +403,149 @@ func TestConvertsPanicIsNamed(t *testing.T) {
 	}
 	if p, ok := errors.AsType[*PanicError](w.Err()); !ok || p.Callback != "PipeBatches' convert" {
 		t.Errorf("%v, want a panic in PipeBatches' convert", w.Err())
+	}
+}
+
+func TestWaitsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ever = time.Duration(math.MaxInt64)
+		c, _ := New(Options[int]{Retention: ever, Keep: 1})
+		defer c.Close()
+		time.Sleep(time.Second)
+		w, err := c.Watch(context.Background(), WatchOptions[int]{
+			Start: FromNow(), Bookmarks: ever, Deadline: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), Stall: Evict{StallLimits{StreamIdle: ever}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			c.Put("a", i)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if ev, ok, err := w.TryNext(); !ok || err != nil || ev.Object != i {
+				t.Fatalf("%v, %v, %v; want the %d. event", ev, ok, err, i)
+			}
+		}
+		if _, ok, err := w.TryNext(); ok || err != nil {
+			t.Errorf("something more, or the end: %v", err)
+		}
+		if c.Oldest().Revision != 0 {
+			t.Errorf("history begins at %v, with nothing too old", c.Oldest())
+		}
+	})
+}
+
+func TestWaitAfterTheEndKeepsNothing(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{Start: FromNow()})
+	gone := weak.Make(w)
+	w.Stop()
+	<-w.Wait()
+	w = nil
+	runtime.GC()
+	if gone.Value() != nil {
+		t.Error("a watcher that has ended is kept by its Wait")
+	}
+}
+
+func TestSearchingIsNoStall(t *testing.T) {
+	for name, match := range map[string]bool{"matches nothing": false, "matches everything": true} {
+		for _, batches := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c, _ := New(Options[int]{})
+				defer c.Close()
+				c.Apply(Commit[int]{Changes: puts(400, 0)})
+				w, _ := c.Watch(context.Background(), WatchOptions[int]{Filter: func(string, int) bool {
+					time.Sleep(200 * time.Millisecond)
+					return match
+				}})
+				if batches {
+					for b, err := range w.Batches() {
+						if err != nil {
+							t.Errorf("%s: %v", name, err)
+						} else if b.Events[0].Type == Synced {
+							break
+						}
+					}
+					return
+				}
+				for ev, err := range w.Events() {
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+					} else if ev.Type == Synced {
+						break
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestEpochThatWasLeftIsAnother(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true})
+	defer c.Close()
+	none := func(func(Item[int], error) bool) {}
+	c.Replace(Position{Epoch: "A", Revision: 10}, none)
+	c.Apply(Commit[int]{Revision: 20, Changes: puts(1, 0)})
+	old := c.Position()
+	c.Replace(Position{Epoch: "B", Revision: 1}, none)
+	c.Replace(Position{Epoch: "A", Revision: 5}, none)
+	for revision := uint64(6); revision < 25; revision++ {
+		c.Apply(Commit[int]{Revision: revision, Changes: puts(1, 0)})
+	}
+	if _, err := c.Watch(context.Background(), WatchOptions[int]{Start: After(old)}); !errors.Is(err, ErrExpired) {
+		t.Errorf("after %v, of another history, now %v: %v, want ErrExpired", old, c.Position(), err)
+	}
+}
+
+func TestNothingContinuesBeforeTheFirstCommit(t *testing.T) {
+	c, _ := New(Options[int]{FirstRevision: 5, Epoch: "e"})
+	defer c.Close()
+	if _, err := c.Apply(Commit[int]{Continues: true, Changes: puts(1, 0)}); !errors.Is(err, ErrRevisionOrder) {
+		t.Errorf("%v at %v, want ErrRevisionOrder", err, c.Position())
+	}
+	c.Put("a", 1)
+	c.Apply(Commit[int]{Continues: true}) // as Progress at the head
+	if want := (Position{Epoch: "e", Revision: 5}); c.Position() != want {
+		t.Errorf("at %v after a continuation without changes, want %v", c.Position(), want)
+	}
+}
+
+func TestThePastStateThatWasUsedLastIsKept(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	for i := range 8 {
+		c.Put("a", i)
+	}
+	first, _ := c.SnapshotAt(1)
+	for revision := uint64(2); revision < 7; revision++ {
+		c.SnapshotAt(revision)
+		if again, _ := c.SnapshotAt(1); again != first {
+			t.Fatalf("another snapshot of revision 1 after %d others", revision-1)
+		}
+	}
+	gone := weak.Make(first)
+	first = nil
+	c.Close()
+	runtime.GC()
+	if gone.Value() != nil {
+		t.Error("a closed cache keeps past states")
+	}
+}
+
+func TestSizesThatAreNoneCountAsNone(t *testing.T) {
+	size := -5
+	c, _ := New(Options[int]{MaxBytes: 100, Size: func(string, int) int { return size }})
+	defer c.Close()
+	for i := range 4 {
+		c.Put("a", i)
+	}
+	size = math.MaxInt
+	for i := range 4 {
+		c.Put("a", i)
+	}
+	if s := c.Stats(); s.HistoryBytes < 0 || s.History != 1 {
+		t.Errorf("%d events of %d bytes, want the newest only", s.History, s.HistoryBytes)
 	}
 }

@@ -217,6 +217,8 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 	}
 	epoch := c.epoch
 	switch {
+	case at.Epoch != c.sourceEpoch && c.epochs[at.Epoch]:
+		epoch = at.Epoch + "~" + newEpoch() // it was left before: the same
 	case at.Epoch != c.sourceEpoch:
 		epoch = at.Epoch
 	case c.ready && at.Revision < c.head.Revision:
@@ -229,6 +231,12 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 	defer c.mu.Unlock()
 	if c.draining {
 		return ErrClosed
+	}
+	if c.epochs == nil {
+		c.epochs = make(map[string]bool)
+	}
+	if c.ready {
+		c.epochs[c.sourceEpoch] = true
 	}
 	c.state, c.epoch, c.sourceEpoch, c.era = listing, epoch, at.Epoch, &epoch
 	at.Epoch = epoch

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,8 @@ const (
 // SnapshotAt returns the state as it was at a revision of the current epoch,
 // exact in every item and its revision. It undoes history, in O(events undone),
 // once: asked again for the same revision, it returns the same snapshot while
-// history reaches it, and for a minute after the last use at the most.
+// history reaches it, for a minute after the last use at the most, and of the four
+// revisions that were asked for last.
 //
 // Errors: ErrExpired ([ExpiredError]) if history does not reach back so far, or if
 // nothing is known of that revision because it lies in the hole of a relist;
@@ -142,8 +144,9 @@ func (r *rewound[T]) find(c *Cache[T], at Position) *Snapshot[T] {
 	now := c.watchdog.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.states {
+	for i, s := range r.states {
 		if s.position.Epoch == at.Epoch && s.position.Revision == at.Revision {
+			r.states = append(slices.Delete(r.states, i, i+1), s) // the last one used
 			c.watchdog.Set(&r.timer, now+rewoundIdle)
 			return s
 		}

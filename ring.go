@@ -354,7 +354,7 @@ func (r *ring[T]) cut(now time.Duration) uint64 {
 // expires reports whether the commit that begins at seq is to be dropped by its
 // age: as a whole, and not as one of the newest events that are kept.
 func (r *ring[T]) expires(seq uint64, now time.Duration) bool {
-	return r.limits.retention > 0 && seq < r.commit && r.age(seq)+r.limits.retention <= now && r.ages(seq)
+	return r.limits.retention > 0 && seq < r.commit && later(r.age(seq), r.limits.retention) <= now && r.ages(seq)
 }
 
 // ages reports whether age alone keeps the commit that begins at seq.
@@ -382,7 +382,7 @@ func (r *ring[T]) nextExpiry() (time.Duration, bool) {
 	if r.limits.retention == 0 || !r.ages(oldest) {
 		return 0, false
 	}
-	return r.age(oldest) + r.limits.retention, true
+	return later(r.age(oldest), r.limits.retention), true
 }
 
 // age returns when the event seq, which history has, was committed.

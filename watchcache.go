@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type Cache[T any] struct {
 	opts       Options[T]
 	rules      *rules   // of Options.Stall
 	indexNames []string // sorted: an index's number is its place here
+	first      uint64   // the revision before the first commit: nothing yet
 	ring       *ring[T]
 	watchdog   *watchdog.Watchdog
 
@@ -40,9 +42,10 @@ type Cache[T any] struct {
 	// without mu.
 	mu          sync.RWMutex
 	state       state[T]
-	epoch       string  // of positions given out
-	era         *string // epoch again, shared by its watchers
-	sourceEpoch string  // what the source calls it; differs after a restored backup
+	epoch       string          // of positions given out
+	era         *string         // epoch again, shared by its watchers
+	sourceEpoch string          // what the source calls it; differs after a restored backup
+	epochs      map[string]bool // names of numberings that were left, the source's; the writer's
 	head        Position
 	oldest      Position
 	relists     []relist // holes in the numbering that history still shows
@@ -122,7 +125,8 @@ func New[T any](opts Options[T]) (*Cache[T], error) {
 	c.rewound.timer.Task = forgetter[T]{c}
 	c.head, c.era = Position{Epoch: c.epoch}, &opts.Epoch
 	if !opts.Mirror {
-		c.head.Revision = opts.FirstRevision - 1
+		c.first = opts.FirstRevision - 1
+		c.head.Revision = c.first
 		c.ready = true
 	}
 	c.oldest = c.head
@@ -307,6 +311,7 @@ func (c *Cache[T]) Close() error {
 		w.announce()
 	}
 	c.watchdog.Stop()
+	c.rewound.drop(Position{Revision: math.MaxUint64, Part: math.MaxUint32}) // nobody would come by later
 	c.source.close()
 	c.moved.Fire()
 	c.statusChanged.Fire()

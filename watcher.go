@@ -177,7 +177,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 		}
 	}
 	w.member.Owner, w.member.LagLimit = w, w.rules.limits.Lag
-	w.timer.Task = w
+	w.timer.Task = onTime[T]{w}
 	if opts.Coalesce {
 		w.coalesced = new(coalesced)
 	}
@@ -368,11 +368,11 @@ func (c *chunk[T]) concerns(i uint64, selection registry.Selection) bool {
 func (w *Watcher[T]) schedule(opts *WatchOptions[T], wall time.Time) {
 	now := w.c.watchdog.Since(wall)
 	if opts.Bookmarks > 0 || !opts.Deadline.IsZero() {
-		w.plan = &plan{every: opts.Bookmarks, nextBookmark: now + opts.Bookmarks}
+		w.plan = &plan{every: opts.Bookmarks, nextBookmark: later(now, opts.Bookmarks)}
 		if !opts.Deadline.IsZero() {
 			// From here on the deadline is so much time away: what the wall clock
 			// says meanwhile does not matter.
-			w.plan.deadline = max(1, now+opts.Deadline.Sub(wall))
+			w.plan.deadline = max(1, later(now, opts.Deadline.Sub(wall)))
 			if opts.DeadlineLead > 0 {
 				w.plan.lead = max(1, w.plan.deadline-opts.DeadlineLead)
 			}
@@ -442,7 +442,9 @@ func (w *Watcher[T]) Err() error {
 func (w *Watcher[T]) Stop() { w.end(ErrStopped) }
 
 // RequestBookmark has a bookmark delivered as soon as everything before it was
-// taken, also to a watcher without WatchOptions.Bookmarks.
+// taken, also to a watcher without WatchOptions.Bookmarks. There is none in an
+// initial phase, and none at or below the position that the watcher started after,
+// or was synced at.
 func (w *Watcher[T]) RequestBookmark() {
 	if w.currentPhase() == PhaseStreaming {
 		w.attention.Or(bookmark)

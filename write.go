@@ -92,7 +92,7 @@ func (c *Cache[T]) derive(key string, object T) (*derived, error) {
 	}
 	d := &derived{}
 	if c.opts.Size != nil {
-		if err := guard("Options.Size", func() { d.size = int64(c.opts.Size(key, object)) }); err != nil {
+		if err := guard("Options.Size", func() { d.size = min(max(0, int64(c.opts.Size(key, object))), mostSize) }); err != nil {
 			return nil, err
 		}
 	}
@@ -109,6 +109,9 @@ func (c *Cache[T]) derive(key string, object T) (*derived, error) {
 	}
 	return d, nil
 }
+
+// mostSize is what an object counts at most: sums of it do not overflow.
+const mostSize = 1 << 40
 
 // batch is a commit on its way.
 type batch[T any] struct {
@@ -140,10 +143,12 @@ func (c *Cache[T]) number(b *batch[T], changes int) error {
 		if b.revision == 0 && !c.opts.Mirror {
 			b.revision = head.Revision
 		}
-		if b.revision == 0 || b.revision != head.Revision || head.Part == math.MaxUint32 {
+		if b.revision != head.Revision || head.Revision == c.first || head.Part == math.MaxUint32 {
 			return &RevisionError{b.revision, head.Revision}
 		}
-		b.part = head.Part + 1
+		if b.part = head.Part; changes > 0 { // else as Progress at the head
+			b.part++
+		}
 	case changes == 0 && b.revision == head.Revision && b.revision != 0:
 		b.part = head.Part // as Progress at the head
 	case b.revision == 0 && !c.opts.Mirror:

@@ -146,7 +146,8 @@ func (g *Group) WakeOne(signal *wakeup.Signal) {
 	g.waiting.Store(true) // after the entry, before the caller's look: see Fire
 }
 
-func (g *Group) forget(signal *wakeup.Signal) {
+// Forget undoes WakeOne.
+func (g *Group) Forget(signal *wakeup.Signal) {
 	if g.waiting.Load() {
 		g.waitMu.Lock()
 		delete(g.waiters, signal)

@@ -89,7 +89,7 @@ func (r *Registry) Leave(m *Member, signal *wakeup.Signal) {
 		return
 	}
 	r.Park(m)
-	g.forget(signal)
+	g.Forget(signal)
 	g.size--
 	if g.size == 0 && !g.all {
 		r.remove(g)
