@@ -183,12 +183,14 @@ func (w *Watcher[T]) nextMarker(ev *Event[T]) (again, ok bool) {
 		c.mu.RLock()
 		head, seq := c.head, c.ring.head.Load()
 		c.mu.RUnlock()
-		partly := a&drain != 0 && w.draining.until < seq
-		if _, pending := w.candidate(w.scan, seq); pending && !partly {
+		if a&drain != 0 && w.draining.until < seq { // what came after is not for it
+			head, seq = w.draining.at, w.draining.until
+		}
+		if _, pending := w.candidate(w.scan, seq); pending {
 			return true, false
 		}
 		w.attention.And(^uint32(bookmark))
-		if !partly && w.start.compare(head.Revision, head.Part) < 0 && head.Epoch == *w.epoch {
+		if w.start.compare(head.Revision, head.Part) < 0 && head.Epoch == *w.epoch {
 			w.scan = max(w.scan, seq)
 			*ev = Event[T]{Type: Bookmark, Revision: head.Revision, Time: c.opts.Clock.Now()}
 			w.taking = taking{cursor: w.scan, revision: head.Revision, part: head.Part, moves: true}

@@ -61,7 +61,8 @@ type modelWatcher struct {
 	wanted      bool // a bookmark is due
 	until       int  // with draining: the commit that it may not reach
 	draining    error
-	hand        func() // what taking the event does that was found and not taken
+	drainAt     Position // where the cache was then
+	hand        func()   // what taking the event does that was found and not taken
 
 	takenAt   time.Time
 	delivered uint64
@@ -150,10 +151,13 @@ func (w *modelWatcher) pending() (Event[thing], func(), bool) {
 func (w *modelWatcher) bookmark() (Event[thing], func(), bool) {
 	m := w.model
 	beyond := slices.ContainsFunc(m.commits[min(w.until, len(m.commits)):], func(c pastCommit) bool { return len(c.changes) > 0 })
-	if !w.wanted || beyond || !before(w.start, m.head) {
+	at := m.head
+	if beyond {
+		at = w.drainAt
+	}
+	if !w.wanted || !before(w.start, at) {
 		return Event[thing]{}, nil, false
 	}
-	at := m.head
 	return Event[thing]{Type: Bookmark, Revision: at.Revision}, func() { w.position = at }, true
 }
 
@@ -355,7 +359,7 @@ func (w *modelWatcher) lagging(c pastCommit, now time.Time) {
 // drain lets the watcher end with err when it has taken what is there now.
 func (w *modelWatcher) drain(err error, now time.Time) {
 	if w.phase != PhaseEnded && w.draining == nil {
-		w.draining, w.until = err, len(w.model.commits)
+		w.draining, w.until, w.drainAt = err, len(w.model.commits), w.model.head
 		w.wanted = w.wanted || err == ErrClosed && w.every > 0
 	}
 	w.drained(now)

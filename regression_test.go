@@ -549,3 +549,23 @@ func TestSizesThatAreNoneCountAsNone(t *testing.T) {
 		t.Errorf("%d events of %d bytes, want the newest only", s.History, s.HistoryBytes)
 	}
 }
+
+func TestBookmarkThatWasDueAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := New(Options[int]{})
+		defer c.Close()
+		w, _ := c.Watch(context.Background(), WatchOptions[int]{
+			Start: FromNow(), Key: "quiet", Deadline: time.Now().Add(10 * time.Second), DeadlineLead: 2 * time.Second,
+		})
+		c.Put("a", 1)
+		time.Sleep(11 * time.Second) // the consumer is elsewhere
+		synctest.Wait()
+		c.Put("a", 2)
+		if ev, ok, err := w.TryNext(); !ok || err != nil || ev.Type != Bookmark || ev.Revision != 1 {
+			t.Errorf("%v, %v, %v; want the bookmark at 1, where the deadline found it", ev, ok, err)
+		}
+		if _, _, err := w.TryNext(); !errors.Is(err, ErrDeadline) {
+			t.Errorf("%v, want ErrDeadline", err)
+		}
+	})
+}

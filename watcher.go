@@ -108,6 +108,7 @@ func (m mark) compare(revision uint64, part uint32) int {
 // draining is how far a watcher goes on, and how it ends then.
 type draining struct {
 	until uint64
+	at    Position // the head's
 	err   error
 }
 
@@ -518,7 +519,7 @@ func (w *Watcher[T]) drainLocked(err error) {
 	if w.attention.Load()&(ended|drain) != 0 {
 		return
 	}
-	w.draining = &draining{until: w.c.ring.head.Load(), err: err}
+	w.draining = &draining{until: w.c.ring.head.Load(), at: w.c.head, err: err}
 	if w.plan != nil && w.plan.every > 0 && err == ErrClosed {
 		w.attention.Or(drain | bookmark)
 	} else {
