@@ -264,3 +264,41 @@ func TestFieldD18AnIdleWatchersPositionKeepsUp(t *testing.T) {
 		again.Stop()
 	})
 }
+
+// TestBookmarksAreTrueWhileCommitsAreMade: a bookmark that is made at the very
+// moment of a commit does not overtake it.
+func TestBookmarksAreTrueWhileCommitsAreMade(t *testing.T) {
+	c := newCache(t, options{Capacity: 1 << 17})
+	const commits = 50_000
+	var consumers sync.WaitGroup
+	for _, o := range []watch{{Start: watchcache.FromNow()}, {Start: watchcache.FromNow(), Key: "a"}} {
+		w := mustWatch(t, c, o)
+		consumers.Go(func() {
+			taken, marked := uint64(0), uint64(0)
+			for taken < commits {
+				w.RequestBookmark()
+				ev, err := w.Next(context.Background())
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case ev.Type == watchcache.Bookmark && ev.Revision != taken:
+					t.Errorf("a bookmark at %d, when %d was taken", ev.Revision, taken)
+					return
+				case ev.Type == watchcache.Bookmark:
+					marked++
+				case ev.Revision != taken+1:
+					t.Errorf("%d after %d", ev.Revision, taken)
+					return
+				default:
+					taken = ev.Revision
+				}
+			}
+			w.Stop()
+		})
+	}
+	for range commits {
+		apply(t, c, 0, "a=1")
+	}
+	consumers.Wait()
+}

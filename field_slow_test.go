@@ -336,3 +336,32 @@ func TestAPolicyMayWrite(t *testing.T) {
 		w.Stop()
 	})
 }
+
+// TestAFastConsumerThatBecomesSlowMoves: what a consumer takes without a
+// look at the clock counts as well.
+func TestAFastConsumerThatBecomesSlowMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, options{Capacity: 8192})
+		for i := range 5000 {
+			apply(t, c, 0, fmt.Sprintf("k%04d=%d", i, i))
+		}
+		for _, start := range []watchcache.Start{watchcache.FromState(), watchcache.AfterRevision(1)} {
+			w := mustWatch(t, c, watch{Start: start, Stall: watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: 30 * time.Second, StreamIdle: 30 * time.Second}}})
+			n := 0
+			for _, err := range w.Events() {
+				if err != nil {
+					t.Errorf("after %d events: %v", n, err)
+					break
+				}
+				if n++; n < 3000 {
+					time.Sleep(100 * time.Nanosecond)
+				} else {
+					time.Sleep(time.Second)
+				}
+				if n == 3200 {
+					break
+				}
+			}
+		}
+	})
+}

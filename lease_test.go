@@ -188,3 +188,27 @@ func TestWhoReadsSeesOneRevision(t *testing.T) {
 	close(stop)
 	all.Wait()
 }
+
+// TestRunIsNotReadAfterItsLease: a consumer that was about to read a run when its
+// watcher was ended does not.
+func TestRunIsNotReadAfterItsLease(t *testing.T) {
+	c, err := New(Options[int]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Put("a", 1)
+	w, err := c.Watch(context.Background(), WatchOptions[int]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inHand := w.initial.Load()
+	w.Stop()
+	if ev := inHand.peek(w.group.Selection()); ev != nil {
+		t.Errorf("%v is read when nobody counts", ev)
+	}
+	c.Put("a", 2) // takes the nodes back
+	if ev := inHand.peek(w.group.Selection()); ev != nil {
+		t.Errorf("%v is read out of nodes that change", ev)
+	}
+}
