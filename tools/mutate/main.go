@@ -127,7 +127,7 @@ func run(mutations []mutation, root, only string, check bool) error {
 
 // copyModule copies what git knows of.
 func copyModule(root, dir string) error {
-	out, err := exec.Command("git", "-C", root, "ls-files", "-z", "*.go", "go.mod", "go.sum", "testdata", "README.md").Output()
+	out, err := exec.Command("git", "-C", root, "ls-files", "-z", "*.go", "go.mod", "go.sum", "testdata", "README.md", ":!tools").Output()
 	if err != nil {
 		return fmt.Errorf("git ls-files: %w", err)
 	}
