@@ -159,6 +159,7 @@ func (w *Watcher[T]) ready() bool {
 	case w.initial.Load() != nil, w.found.kind != unseen, w.coalesced != nil && w.coalesced.pending():
 		return true
 	}
+	w.met()
 	_, ok := w.candidate(w.scan, w.limit())
 	return ok || a&(drain|bookmark) != 0
 }

@@ -25,6 +25,9 @@ const (
 
 // nextStreamed finds the next event in history.
 func (w *Watcher[T]) nextStreamed(ev *Event[T]) outcome {
+	if !w.met() {
+		return outcomeNone
+	}
 	limit := w.limit()
 	if w.coalesced != nil {
 		return w.nextCoalesced(ev, limit)
@@ -108,12 +111,6 @@ func (w *Watcher[T]) passed() {
 // old and the new object. failed: the filter panicked, and the watcher has ended.
 func (w *Watcher[T]) see(c *chunk[T], i uint64) (k kind, failed bool) {
 	slot := &c.slots[i]
-	if w.floor {
-		if w.start.compare(slot.Revision, c.part(i)) >= 0 {
-			return unseen, false
-		}
-		w.floor = false
-	}
 	before, after := slot.Type != Added, slot.Type != Deleted
 	if sel := w.group.Selection(); sel.Index != 0 {
 		pair := c.derived[i]
@@ -185,6 +182,9 @@ func (w *Watcher[T]) nextMarker(ev *Event[T]) (again, ok bool) {
 		c.mu.RUnlock()
 		if a&drain != 0 && w.draining.until < seq { // what came after is not for it
 			head, seq = w.draining.at, w.draining.until
+		}
+		if w.early && w.met() { // met between the look for events and this one
+			return true, false
 		}
 		if _, pending := w.candidate(w.scan, seq); pending {
 			return true, false

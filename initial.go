@@ -241,13 +241,12 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	snapshot := c.snapshotLocked()
 	w.begin(snapshot, now)
 	w.placed.Store(false)
-	w.ahead = mark{}
 	w.member.Cursor.Set(head)
 	w.takenAt.Store(int64(c.watchdog.Since(now)))
 	w.attention.And(^uint32(resync | bookmark))
 	c.mu.Unlock()
 	w.scan = head
-	w.found, w.floor = found{}, false
+	w.found, w.early = found{}, false
 	if w.coalesced != nil {
 		*w.coalesced = coalesced{}
 	}

@@ -105,6 +105,9 @@ func (w *modelWatcher) streams() bool { return w.phase == PhaseStreaming }
 // consumer has not put behind it.
 func (w *modelWatcher) lag(end int) (events int) {
 	for n := w.next; n < min(end, len(w.model.commits)); n++ {
+		if w.hidden(w.model.commits[n]) {
+			continue
+		}
 		changes := w.model.commits[n].changes
 		if _, index := w.events(w.model.commits[n]); n == w.next && w.taken > 0 {
 			changes = changes[index[w.taken]:]

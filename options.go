@@ -258,7 +258,9 @@ func AfterRevision(revision uint64) Start {
 }
 
 // AllowFuture lets a client that may be ahead of this cache start at once: it
-// gets nothing at or below its position.
+// gets nothing at or below its position. While the cache has yet to pass it, the
+// watcher lacks nothing: it has no lag, and no stall policy is asked about it. A
+// relist that leaves its position in a hole ends it with ErrExpired.
 func (s Start) AllowFuture() Start {
 	s.allowFuture = true
 	return s

@@ -195,7 +195,7 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 	// does not take it from there.
 	c.endInTurn(func(w *Watcher[T]) bool {
 		after := b.relist.after
-		return w.ahead.compare(after.Revision, after.Part) > 0 && w.ahead.revision < b.relist.upTo
+		return w.isAhead(after.Revision, after.Part) && w.ahead.at.revision < b.relist.upTo
 	})
 }
 

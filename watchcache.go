@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/watchcache/watchcache/internal/minheap"
 	"github.com/watchcache/watchcache/internal/registry"
 	"github.com/watchcache/watchcache/internal/wakeup"
 	"github.com/watchcache/watchcache/internal/watchdog"
@@ -54,6 +55,7 @@ type Cache[T any] struct {
 	closed      bool
 	registry    *registry.Registry
 	watchers    []*Watcher[T]
+	ahead       minheap.Heap[*ahead[T]] // those whose position the head has not passed
 	ended       [endings]uint64
 	delivered   uint64 // by watchers that are gone; see Watcher.settle
 	progressed  time.Duration

@@ -35,8 +35,9 @@ type Watcher[T any] struct {
 	filter func(key string, object T) bool
 	rules  *rules
 	name   string
-	epoch  *string // of all its positions: another one ends it
-	plan   *plan   // nil: nothing is due at a time but the stall limits
+	epoch  *string   // of all its positions: another one ends it
+	plan   *plan     // nil: nothing is due at a time but the stall limits
+	ahead  *ahead[T] // nil: the client was not ahead at the start
 
 	// attention is not 0 when the consumer must not simply go on: a set of the
 	// flags below. Set by anyone, and read by the consumer before each event.
@@ -66,7 +67,7 @@ type Watcher[T any] struct {
 	// The consumer's own. start is what bookmarks must lie above to say something
 	// new.
 	unsynced  bool          // Synced is due when everything below syncUntil was taken
-	floor     bool          // nothing at or below start is delivered: it was in the future
+	early     bool          // ahead, and not known to have been met
 	busy      atomic.Uint32 // whether there is a consumer: consumerIdle, …
 	pace      pace
 	scan      uint64 // the next event to look at
@@ -84,7 +85,6 @@ type Watcher[T any] struct {
 	// drain, and err before it gets ended, and neither changes after.
 	place    int32 // in Cache.watchers
 	draining *draining
-	ahead    mark // where a client is that was allowed to be ahead; zero: none
 	err      error
 	settled  uint64 // of taken, what Cache.delivered has
 }
@@ -266,7 +266,9 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		case err == nil:
 			cursor = c.ring.after(after)
 		case errors.Is(err, ErrFuture) && start.allowFuture:
-			w.floor, w.ahead = true, w.start
+			cursor = nowhere
+			w.early, w.ahead = true, &ahead[T]{watcher: w, at: w.start}
+			c.ahead.Push(w.ahead)
 		default:
 			return err
 		}
@@ -289,7 +291,9 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		} else {
 			w.unsynced = true
 		}
-		c.registry.Stream(&w.member, head, c.ring.oldest.Load())
+		if w.ahead == nil {
+			c.registry.Stream(&w.member, head, c.ring.oldest.Load())
+		}
 	}
 	return nil
 }
@@ -474,6 +478,9 @@ func (w *Watcher[T]) endLocked(err error) bool {
 	w.attention.Or(ended)
 	w.phase.Store(uint32(PhaseEnded))
 	w.forget()
+	if w.ahead != nil {
+		c.ahead.Remove(w.ahead)
+	}
 	c.registry.Leave(&w.member, &w.own)
 	last := len(c.watchers) - 1
 	c.watchers[w.place] = c.watchers[last]

@@ -208,6 +208,7 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	if b.relist != nil {
 		c.fillHole(b)
 	}
+	c.meet(b.revision, b.part, from)
 	c.record(from)
 	c.ring.publish()
 	c.advance(Position{Epoch: c.epoch, Revision: b.revision, Part: b.part}, age)
@@ -356,6 +357,7 @@ func (c *Cache[T]) Progress(revision uint64) error {
 	}
 	c.progressed = now
 	if revision > c.head.Revision {
+		c.meet(revision, 0, c.ring.tail)
 		c.advance(Position{Epoch: c.epoch, Revision: revision}, now)
 	}
 	c.mu.Unlock()
