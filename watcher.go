@@ -477,10 +477,10 @@ func (w *Watcher[T]) endLocked(err error) bool {
 	w.err = err
 	w.attention.Or(ended)
 	w.phase.Store(uint32(PhaseEnded))
-	w.forget()
 	if w.ahead != nil {
 		c.ahead.Remove(w.ahead)
 	}
+	w.forget()
 	c.registry.Leave(&w.member, &w.own)
 	last := len(c.watchers) - 1
 	c.watchers[w.place] = c.watchers[last]
