@@ -33,6 +33,7 @@ func Pipe[T, U any](w *Watcher[T], buffer int, convert func(Event[T]) (U, bool))
 	go func() {
 		defer close(out)
 		defer w.settle()
+		defer w.endExited("Pipe's convert")
 		for {
 			var ev Event[T]
 			for !w.next(&ev) {
@@ -61,6 +62,7 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 	go func() {
 		defer close(out)
 		defer w.settle()
+		defer w.endExited("PipeBatches' convert")
 		var run batchRun[T]
 		for {
 			for !run.fill(w) {
@@ -77,6 +79,14 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 		}
 	}()
 	return out
+}
+
+// endExited ends the watcher of a goroutine that ends although its watcher has
+// not: convert, or the Filter, called runtime.Goexit.
+func (w *Watcher[T]) endExited(callback string) {
+	if w.attention.Load()&ended == 0 {
+		w.end(exited(callback))
+	}
 }
 
 // send sends what convert returns, unless it says not to. It returns false if

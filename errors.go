@@ -123,11 +123,13 @@ func (e *StalledError) Unwrap() error {
 }
 
 // PanicError carries the panic of a function that the user supplied. It unwraps
-// to ErrCallbackPanic, and to the panic's value if that is an error.
+// to ErrCallbackPanic, and to the panic's value if that is an error. A function
+// that ended its goroutine with [runtime.Goexit] counts as one that panicked with
+// the string "runtime.Goexit".
 type PanicError struct {
 	Callback string // which function, by the name of its option or method
 	Value    any    // what it panicked with
-	Stack    []byte // where, as of [runtime/debug.Stack]
+	Stack    []byte // where, as of [runtime/debug.Stack]; nil after a Goexit
 }
 
 func (e *PanicError) Error() string {

@@ -49,8 +49,14 @@ func (w *Watcher[T]) judge(overrun bool, idle time.Duration) {
 		return
 	}
 	var verdict Verdict
-	if err := guard("StallPolicy.Judge", func() { verdict = w.rules.policy.Judge(stall) }); err != nil {
-		w.end(err)
+	err := error(exited("StallPolicy.Judge"))
+	defer func() {
+		if err != nil {
+			w.end(err)
+		}
+	}()
+	err = guard("StallPolicy.Judge", func() { verdict = w.rules.policy.Judge(stall) })
+	if err != nil {
 		return
 	}
 	switch {

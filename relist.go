@@ -29,15 +29,20 @@ func (c *Cache[T]) Replace(at Position, items iter.Seq2[Item[T], error]) error {
 	if err != nil {
 		return err
 	}
-	c.turn.Lock()
-	was := c.head
-	err = c.replace(at, listing)
-	now := c.head
-	c.endTurn()
+	was, now, err := c.replace(at, listing)
 	if err == nil && now != was {
 		c.log(slog.LevelInfo, "watchcache: state replaced", "from", was, "to", now)
 	}
 	return err
+}
+
+// replace takes the writer's turn, and returns the head before and after it.
+func (c *Cache[T]) replace(at Position, listing state[T]) (was, now Position, err error) {
+	c.turn.Lock()
+	defer c.endTurn() // also when a hook calls runtime.Goexit
+	was = c.head
+	err = c.replaceInTurn(at, listing)
+	return was, c.head, err
 }
 
 // list reads a listing whole.
@@ -73,8 +78,8 @@ func (c *Cache[T]) listItem(listing state[T], item Item[T]) error {
 	return nil
 }
 
-// replace is Replace in the writer's turn.
-func (c *Cache[T]) replace(at Position, listing state[T]) error {
+// replaceInTurn is Replace in the writer's turn.
+func (c *Cache[T]) replaceInTurn(at Position, listing state[T]) error {
 	if at.Epoch == "" || at.Epoch == c.epoch {
 		at.Epoch = c.sourceEpoch
 	}

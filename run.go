@@ -238,6 +238,11 @@ func (c *Cache[T]) requestProgress() <-chan time.Time {
 }
 
 func (c *Cache[T]) askProgress(ctx context.Context, requester ProgressRequester) {
+	defer func() {
+		c.source.mu.Lock()
+		c.source.asking = false
+		c.source.mu.Unlock()
+	}()
 	var err error
 	if panicked := guard("ProgressRequester", func() { err = requester.RequestProgress(ctx) }); panicked != nil {
 		err = panicked
@@ -245,7 +250,4 @@ func (c *Cache[T]) askProgress(ctx context.Context, requester ProgressRequester)
 	if err != nil && ctx.Err() == nil {
 		c.log(slog.LevelWarn, "watchcache: progress request failed", "error", err)
 	}
-	c.source.mu.Lock()
-	c.source.asking = false
-	c.source.mu.Unlock()
 }

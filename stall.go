@@ -167,7 +167,15 @@ type stallFunc struct {
 func (p stallFunc) Limits() StallLimits       { return p.limits }
 func (p stallFunc) Judge(stall Stall) Verdict { return p.judge(stall) }
 
-// guard runs a function of the user's and returns its panic as an error.
+// exited is the error for a callback that called runtime.Goexit, as the FailNow of
+// a test does: the goroutine is lost, and nobody else may wait for it.
+func exited(callback string) *PanicError {
+	return &PanicError{Callback: callback, Value: "runtime.Goexit"}
+}
+
+// guard runs a function of the user's and returns its panic as an error. It does
+// not return from a runtime.Goexit, which nothing can stop: what must be done even
+// then, the caller defers.
 func guard(callback string, f func()) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

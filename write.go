@@ -69,17 +69,16 @@ func (c *Cache[T]) write(b batch[T], changes []Change[T], shortcut string) (uint
 	}
 
 	c.turn.Lock()
-	err := c.number(&b, len(ops))
-	if err == nil && shortcut == "Delete" {
+	defer c.endTurn() // also when a hook calls runtime.Goexit
+	if err := c.number(&b, len(ops)); err != nil {
+		return 0, err
+	}
+	if shortcut == "Delete" {
 		if _, ok := c.state.get(ops[0].key); !ok {
-			err = fmt.Errorf("%w: %q", ErrNotFound, changes[0].Key)
+			return 0, fmt.Errorf("%w: %q", ErrNotFound, changes[0].Key)
 		}
 	}
-	if err == nil {
-		err = c.commit(&b, ops)
-	}
-	c.endTurn()
-	if err != nil {
+	if err := c.commit(&b, ops); err != nil {
 		return 0, err
 	}
 	return b.revision, nil
@@ -374,11 +373,26 @@ func (c *Cache[T]) endTurn() {
 	for _, w := range gone {
 		w.announce()
 	}
-	for _, s := range suspects {
+	judgeAll(suspects)
+}
+
+// judgeAll judges one after the other, the rest also when a policy calls
+// runtime.Goexit.
+func judgeAll[T any](suspects []suspect[T]) {
+	for i, s := range suspects {
 		if s.drained {
 			s.watcher.end(s.watcher.draining.err)
 			continue
 		}
-		s.watcher.judge(s.overrun, 0)
+		judged := false
+		func() {
+			defer func() {
+				if !judged {
+					judgeAll(suspects[i+1:])
+				}
+			}()
+			s.watcher.judge(s.overrun, 0)
+			judged = true
+		}()
 	}
 }

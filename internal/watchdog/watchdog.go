@@ -127,11 +127,17 @@ func (w *Watchdog) wake() {
 }
 
 func (w *Watchdog) run() {
+	running := true
+	defer func() {
+		if running { // a task called runtime.Goexit: it takes this goroutine only
+			go w.run()
+		}
+	}()
 	for {
 		now := w.Now()
 		w.mu.Lock()
 		if w.timers.Len() == 0 {
-			w.running = false
+			w.running, running = false, false
 			w.mu.Unlock()
 			return
 		}
