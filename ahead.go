@@ -51,12 +51,6 @@ func (a *ahead[T]) meet(seq uint64) {
 	a.reached.Store(seq + 1)
 }
 
-// isAhead reports whether the watcher's client is ahead of a position that is, or
-// was until now, the head's; the caller holds mu.
-func (w *Watcher[T]) isAhead(revision uint64, part uint32) bool {
-	return w.ahead != nil && w.ahead.place != 0 && w.ahead.at.compare(revision, part) > 0
-}
-
 // met reports whether the watcher's client is, by now, not ahead any more. It is
 // the consumer's.
 func (w *Watcher[T]) met() bool {

@@ -63,8 +63,10 @@
 //     with one: as by the expire option. At a lower revision or under another
 //     epoch, as after a restored backup, all watchers end as expired and old
 //     positions are refused.
-//  14. Bookmarks are true. After a bookmark at r nothing ≤ r follows; bookmarks
-//     never go back, also across a resync; there is none before the state is known.
+//  14. Bookmarks are true. After a bookmark at r nothing ≤ r follows, except that
+//     a Reset may begin again at r; bookmarks never go back, also across a resync;
+//     there is none before the state is known. Where commits continue a revision,
+//     this counts positions: the next part of r comes after the bookmark.
 //  15. Time. All of it goes through Options.Clock; wall-clock jumps change
 //     nothing.
 //

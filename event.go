@@ -64,7 +64,9 @@ type Event[T any] struct {
 	// Object is the state after the change. In a Deleted event it is the last
 	// state if the key was removed, and the new state if it left the filter.
 	Object T
-	// Prev is the state before the change: in Modified and Deleted events.
+	// Prev is the state before the change: in Modified and Deleted events. With
+	// WatchOptions.Coalesce, of a Modified event it is what the consumer has, and of
+	// a Deleted one the last state, which the consumer may never have been given.
 	Prev T
 	// Revision is the commit's; of an initial event, that at which its object
 	// was last changed; of a marker, that up to which it speaks.

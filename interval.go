@@ -34,7 +34,8 @@ func (i *Interval[T]) Len() int {
 
 // All returns the events, in order. The sequence is reusable. If history has
 // dropped the next event, the last pair is an [ExpiredError], with the zero
-// Event; nothing is skipped.
+// Event; nothing is skipped. That may be in the middle of a commit: More tells
+// whether the commit of the last event is whole.
 func (i *Interval[T]) All() iter.Seq2[Event[T], error] {
 	if i.snapshot != nil {
 		return i.initial

@@ -206,6 +206,9 @@ func (m *machine) Relist(t *rapid.T) {
 	switch rapid.SampledFrom([]string{"higher", "higher", "same", "lower", "foreign"}).Draw(t, "relist") {
 	case "higher":
 		at.Revision += rapid.Uint64Range(1, 6).Draw(t, "higher by")
+		if chance(t, 3, "part") {
+			at.Part = rapid.Uint32Range(1, 3).Draw(t, "part")
+		}
 	case "lower":
 		at.Revision -= min(at.Revision, rapid.Uint64Range(1, 4).Draw(t, "lower by"))
 	case "foreign":

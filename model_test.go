@@ -174,7 +174,7 @@ func (m *model) relist(at Position, items []Item[thing], named string, now time.
 	case higher && !m.expire:
 		hole := pastHole{m.head, at}
 		for _, w := range m.watchers {
-			if w.future && before(m.head, w.start) && w.start.Revision < at.Revision {
+			if w.future && before(m.head, w.start) && before(w.start, at) {
 				w.expire(m.oldest, now) // nobody knows what it has missed
 			}
 		}
@@ -312,12 +312,12 @@ func (m *model) trim(p Position, now time.Time) {
 
 func (m *model) raise(oldest Position) {
 	m.oldest = oldest
-	m.holes = slices.DeleteFunc(m.holes, func(h pastHole) bool { return h.upTo.Revision <= oldest.Revision })
+	m.holes = slices.DeleteFunc(m.holes, func(h pastHole) bool { return !before(oldest, h.upTo) })
 }
 
 func (m *model) hole(p Position) (pastHole, bool) {
 	for _, h := range m.holes {
-		if before(h.after, p) && p.Revision < h.upTo.Revision {
+		if before(h.after, p) && before(p, h.upTo) {
 			return h, true
 		}
 	}

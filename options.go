@@ -70,8 +70,8 @@ type Options[T any] struct {
 	// Retention drops events older than this, also when the cache is idle. 0: by
 	// Capacity and MaxBytes only.
 	Retention time.Duration
-	// Keep is how many of the newest events are never dropped by age. Default
-	// 128, or Capacity if that is less. Needs Retention.
+	// Keep is how many of the newest events are never dropped by age. Default,
+	// for 0, 128, or Capacity if that is less: 1 is the least. Needs Retention.
 	Keep int
 	// MaxBytes is the most bytes of history, as Size counts them. An event counts
 	// its object or the one that it replaced, whichever is larger: history keeps

@@ -135,3 +135,15 @@ func unescape(s string) (string, bool) {
 	}
 	return b.String(), true
 }
+
+// mark is a position without its epoch.
+type mark struct {
+	revision uint64
+	part     uint32
+}
+
+func (p Position) mark() mark { return mark{p.Revision, p.Part} }
+
+func (m mark) compare(revision uint64, part uint32) int {
+	return Position{Revision: m.revision, Part: m.part}.compare(revision, part)
+}

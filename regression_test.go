@@ -858,3 +858,51 @@ func (s *exitingSource) RequestProgress(context.Context) error {
 	}
 	return nil
 }
+
+// A relist to a part of a revision leaves the parts before it in the hole.
+func TestHoleThatEndsAtAPart(t *testing.T) {
+	c, _ := New(Options[int]{Mirror: true, Epoch: "e"})
+	defer c.Close()
+	at := func(revision uint64, part uint32) Position {
+		return Position{Epoch: "e", Revision: revision, Part: part}
+	}
+	list := func(n int) iter.Seq2[Item[int], error] {
+		return func(yield func(Item[int], error) bool) { yield(Item[int]{Key: "a", Object: n}, nil) }
+	}
+	c.Replace(at(1, 0), list(1))
+	ahead, _ := c.Watch(context.Background(), WatchOptions[int]{Start: After(at(5, 1)).AllowFuture()})
+	c.Replace(at(5, 2), list(2))
+	if err := ahead.Err(); !errors.Is(err, ErrExpired) {
+		t.Errorf("who was ahead at e:5.1: %v, want ErrExpired", err)
+	}
+	watch := func(p Position) error {
+		w, err := c.Watch(context.Background(), WatchOptions[int]{Start: After(p)})
+		if err == nil {
+			w.Stop()
+		}
+		return err
+	}
+	for _, p := range []Position{at(1, 1), at(3, 0), at(5, 0), at(5, 1)} {
+		if err := watch(p); !errors.Is(err, ErrExpired) {
+			t.Errorf("after %v: %v, want ErrExpired", p, err)
+		}
+	}
+	for _, p := range []Position{at(1, 0), at(5, 2)} {
+		if err := watch(p); err != nil {
+			t.Errorf("after %v: %v, want a watcher", p, err)
+		}
+	}
+	if c.Trim(at(5, 1)); c.Oldest() != at(5, 2) {
+		t.Errorf("trimmed to e:5.1 the oldest is %v, want the hole's end e:5.2", c.Oldest())
+	}
+}
+
+func TestWatchThatFailsIsNoEnding(t *testing.T) {
+	c, _ := New(Options[int]{})
+	defer c.Close()
+	w, _ := c.Watch(context.Background(), WatchOptions[int]{})
+	w.refuse(&ExpiredError{}) // as when history goes while Watch looks through it
+	if s := c.Stats(); s.Watchers != 0 || s.Endings != (Endings{}) || !errors.Is(w.Err(), ErrExpired) {
+		t.Errorf("%d watchers, endings %+v, Err %v; want none, none, ErrExpired", s.Watchers, s.Endings, w.Err())
+	}
+}

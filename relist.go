@@ -117,7 +117,7 @@ func (c *Cache[T]) replaceInTurn(at Position, listing state[T]) error {
 		}
 		return c.renew(at, listing)
 	}
-	b.relist = &relist{after: c.head, upTo: at.Revision, seq: c.ring.tail}
+	b.relist = &relist{after: c.head.mark(), upTo: at.mark(), seq: c.ring.tail}
 	return c.commit(&b, ops)
 }
 
@@ -199,8 +199,7 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 	// A client that was ahead may know what happened in the hole; the difference
 	// does not take it from there.
 	c.endInTurn(func(w *Watcher[T]) bool {
-		after := b.relist.after
-		return w.isAhead(after.Revision, after.Part) && w.ahead.at.revision < b.relist.upTo
+		return w.ahead != nil && w.ahead.place != 0 && b.relist.hides(w.ahead.at)
 	})
 }
 

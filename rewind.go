@@ -104,7 +104,7 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 		return &ExpiredError{Requested: s.position, Oldest: c.Oldest()}
 	}
 	for seq := head; ; seq-- {
-		for n := len(holes) - 1; n >= 0 && holes[n].seq >= seq && holes[n].upTo > revision; n-- {
+		for n := len(holes) - 1; n >= 0 && holes[n].seq >= seq && holes[n].upTo.revision > revision; n-- {
 			for _, t := range holes[n].touched {
 				e, _ := s.state.get(t.key)
 				e.revision = t.revision

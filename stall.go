@@ -71,6 +71,10 @@ func (v Verdict) String() string {
 // right after it has let go of its locks, or the cache's watchdog. It must not
 // block: it would hold up that writer, or other judgements. A panic in Judge ends
 // the watcher that it was asked about, with a [PanicError].
+//
+// A verdict about idleness is dropped if the watcher has taken something
+// meanwhile. One about lag is carried out: a consumer that caught up while Judge
+// thought about it is ended all the same.
 type StallPolicy interface {
 	Limits() StallLimits
 	Judge(Stall) Verdict

@@ -8,7 +8,8 @@ import (
 
 // Trim raises Oldest to a position, as a store does that compacts its log.
 // Watchers that still need what is dropped are judged as overrun. Positions
-// below Oldest are no-ops.
+// below Oldest are no-ops. Any position up to the head will do, also one that no
+// commit had; inside the hole of a relist it counts as the hole's end.
 //
 // Errors: ErrEpoch; ErrFuture ([FutureError]); ErrNotReady in Mirror mode before
 // the first Replace; ErrClosed.
@@ -29,9 +30,9 @@ func (c *Cache[T]) Trim(before Position) error {
 	case before.compare(c.oldest.Revision, c.oldest.Part) <= 0:
 		return nil
 	}
-	for _, hole := range c.relists { // nothing inside a hole can be resumed
-		if before.compare(hole.after.Revision, hole.after.Part) > 0 && before.Revision < hole.upTo {
-			before = Position{Epoch: c.epoch, Revision: hole.upTo}
+	for i := range c.relists { // nothing inside a hole can be resumed
+		if hole := &c.relists[i]; hole.hides(before.mark()) {
+			before = Position{Epoch: c.epoch, Revision: hole.upTo.revision, Part: hole.upTo.part}
 		}
 	}
 	c.dropTo(c.ring.after(before), before, true)
@@ -61,7 +62,7 @@ func (c *Cache[T]) dropTo(seq uint64, oldest Position, exact bool) {
 	c.registry.Overrun(seq, c.overrun)
 	c.ring.drop(seq, exact)
 	c.oldest = oldest
-	c.relists = slices.DeleteFunc(c.relists, func(hole relist) bool { return hole.upTo <= oldest.Revision })
+	c.relists = slices.DeleteFunc(c.relists, func(hole relist) bool { return hole.upTo.compare(oldest.Revision, oldest.Part) <= 0 })
 	c.rewound.drop(oldest)
 }
 

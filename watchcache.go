@@ -75,10 +75,15 @@ type Cache[T any] struct {
 
 // relist is a hole: what happened strictly between the two positions is unknown.
 type relist struct {
-	after   Position
-	upTo    uint64
+	after   mark
+	upTo    mark
 	seq     uint64 // the difference, if any, begins here in history
 	touched []touched
+}
+
+// hides reports whether a position lies in the hole.
+func (r *relist) hides(m mark) bool {
+	return m.compare(r.after.revision, r.after.part) > 0 && m.compare(r.upTo.revision, r.upTo.part) < 0
 }
 
 // touched is an item whose object stayed while its revision changed in a hole.
@@ -201,8 +206,8 @@ func (c *Cache[T]) resumable(p Position) error {
 	case p.compare(c.head.Revision, c.head.Part) > 0:
 		return &FutureError{Requested: p, Head: c.head}
 	}
-	for _, hole := range c.relists {
-		if p.compare(hole.after.Revision, hole.after.Part) > 0 && p.Revision < hole.upTo {
+	for i := range c.relists {
+		if c.relists[i].hides(p.mark()) {
 			return &ExpiredError{Requested: p, Oldest: c.oldest}
 		}
 	}

@@ -95,16 +95,6 @@ type rules struct {
 	limits StallLimits
 }
 
-// mark is a position without its epoch.
-type mark struct {
-	revision uint64
-	part     uint32
-}
-
-func (m mark) compare(revision uint64, part uint32) int {
-	return Position{Revision: m.revision, Part: m.part}.compare(revision, part)
-}
-
 // draining is how far a watcher goes on, and how it ends then.
 type draining struct {
 	until uint64
@@ -206,7 +196,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 		}
 	}
 	if err := w.cover(selection); err != nil {
-		w.end(err)
+		w.refuse(err)
 		return nil, err
 	}
 	w.schedule(&opts, now)
@@ -254,13 +244,13 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 		w.begin(c.snapshotLocked(), now)
 		w.unsynced = true
 	case startNow:
-		w.start = mark{c.head.Revision, c.head.Part}
+		w.start = c.head.mark()
 	default:
 		after := start.position
 		if start.kind == startRevision {
 			after.Epoch = c.epoch
 		}
-		w.start = mark{after.Revision, after.Part}
+		w.start = after.mark()
 		err := c.resumable(after)
 		switch {
 		case err == nil:
@@ -462,6 +452,21 @@ func (w *Watcher[T]) end(err error) {
 	w.c.mu.Lock()
 	first := w.endLocked(err)
 	w.c.mu.Unlock()
+	if first {
+		w.announce()
+	}
+}
+
+// refuse is end for a watcher that nobody was given yet: it does not count as one
+// that ended.
+func (w *Watcher[T]) refuse(err error) {
+	c := w.c
+	c.mu.Lock()
+	first := w.endLocked(err)
+	if first {
+		c.ended[endingOf(err)]--
+	}
+	c.mu.Unlock()
 	if first {
 		w.announce()
 	}
