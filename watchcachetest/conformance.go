@@ -233,8 +233,11 @@ func testEnding(t testing.TB, start starter) {
 	r := newTrial(t, start, watchcache.Options[string]{})
 	r.commit(0)
 	r.caughtUp()
-	// A loop that is left.
-	events, err := r.Watch(r.ctx, watchcache.WatchOptions[string]{})
+	// A loop that is left. Its context outlives nobodyLeft, so that nothing but the
+	// loop can have ended the watcher.
+	left, cancelLeft := context.WithCancel(context.Background())
+	defer cancelLeft()
+	events, err := r.Watch(left, watchcache.WatchOptions[string]{})
 	if err != nil {
 		t.Fatal(err)
 	}
