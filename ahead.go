@@ -16,7 +16,8 @@ type ahead[T any] struct {
 	place   int32         // in Cache.ahead; guarded by Cache.mu
 }
 
-// nowhere is beyond all of history.
+// nowhere is beyond all of history: the cursor of a watcher whose client is ahead,
+// and its scan until its consumer has found out that the client was met.
 const nowhere uint64 = math.MaxUint64
 
 // Key and Place make those who are ahead items of a heap.
@@ -54,13 +55,13 @@ func (a *ahead[T]) meet(seq uint64) {
 // met reports whether the watcher's client is, by now, not ahead any more. It is
 // the consumer's.
 func (w *Watcher[T]) met() bool {
-	if !w.early {
+	if w.scan != nowhere {
 		return true
 	}
 	reached := w.ahead.reached.Load()
 	if reached == 0 {
 		return false
 	}
-	w.scan, w.early = reached-1, false
+	w.scan = reached - 1
 	return true
 }

@@ -33,7 +33,7 @@ func Pipe[T, U any](w *Watcher[T], buffer int, convert func(Event[T]) (U, bool))
 	go func() {
 		defer close(out)
 		defer w.settle()
-		defer w.endExited("Pipe's convert")
+		defer w.endExited("Pipe")
 		for {
 			var ev Event[T]
 			for !w.next(&ev) {
@@ -62,7 +62,7 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 	go func() {
 		defer close(out)
 		defer w.settle()
-		defer w.endExited("PipeBatches' convert")
+		defer w.endExited("PipeBatches")
 		var run batchRun[T]
 		for {
 			for !run.fill(w) {
@@ -82,10 +82,10 @@ func PipeBatches[T, U any](w *Watcher[T], buffer int, convert func(Batch[T]) (U,
 }
 
 // endExited ends the watcher of a goroutine that ends although its watcher has
-// not: convert, or the Filter, called runtime.Goexit.
-func (w *Watcher[T]) endExited(callback string) {
+// not: convert, the Filter or Clone called runtime.Goexit. Which, is not known.
+func (w *Watcher[T]) endExited(method string) {
 	if w.attention.Load()&ended == 0 {
-		w.end(exited(callback))
+		w.end(exited(method))
 	}
 }
 

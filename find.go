@@ -183,7 +183,7 @@ func (w *Watcher[T]) nextMarker(ev *Event[T]) (again, ok bool) {
 		if a&drain != 0 && w.draining.until < seq { // what came after is not for it
 			head, seq = w.draining.at, w.draining.until
 		}
-		if w.early && w.met() { // met between the look for events and this one
+		if w.scan == nowhere && w.met() { // met between the look for events and this one
 			return true, false
 		}
 		if _, pending := w.candidate(w.scan, seq); pending {

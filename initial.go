@@ -246,7 +246,7 @@ func (w *Watcher[T]) restart(ev *Event[T]) bool {
 	w.attention.And(^uint32(resync | bookmark))
 	c.mu.Unlock()
 	w.scan = head
-	w.found, w.early = found{}, false
+	w.found = found{}
 	if w.coalesced != nil {
 		*w.coalesced = coalesced{}
 	}

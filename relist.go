@@ -197,9 +197,9 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 	}
 	c.relists = append(c.relists, *b.relist)
 	// A client that was ahead may know what happened in the hole; the difference
-	// does not take it from there.
+	// does not take it from there. One that was met was ahead by less.
 	c.endInTurn(func(w *Watcher[T]) bool {
-		return w.ahead != nil && w.ahead.place != 0 && b.relist.hides(w.ahead.at)
+		return w.ahead != nil && b.relist.hides(w.ahead.at)
 	})
 }
 

@@ -7,8 +7,8 @@ import (
 // plain reports whether events go to this watcher as they are: that is what
 // stream and streamInitial are for.
 func (w *Watcher[T]) plain() bool {
-	return w.filter == nil && w.coalesced == nil && w.c.opts.Clone == nil && !w.early &&
-		w.found.kind == unseen && w.part.Load() == 0 && w.attention.Load() == 0
+	return w.filter == nil && w.coalesced == nil && w.c.opts.Clone == nil &&
+		w.scan != nowhere && w.found.kind == unseen && w.part.Load() == 0 && w.attention.Load() == 0
 }
 
 // stream delivers history to a watcher that selects everything, for as long as

@@ -67,10 +67,9 @@ type Watcher[T any] struct {
 	// The consumer's own. start is what bookmarks must lie above to say something
 	// new.
 	unsynced  bool          // Synced is due when everything below syncUntil was taken
-	early     bool          // ahead, and not known to have been met
 	busy      atomic.Uint32 // whether there is a consumer: consumerIdle, …
 	pace      pace
-	scan      uint64 // the next event to look at
+	scan      uint64 // the next event to look at, or nowhere
 	found     found  // an event that was found and not yet delivered
 	taking    taking // what taking the event in hand will change
 	syncUntil uint64
@@ -257,7 +256,7 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 			cursor = c.ring.after(after)
 		case errors.Is(err, ErrFuture) && start.allowFuture:
 			cursor = nowhere
-			w.early, w.ahead = true, &ahead[T]{watcher: w, at: w.start}
+			w.ahead = &ahead[T]{watcher: w, at: w.start}
 			c.ahead.Push(w.ahead)
 		default:
 			return err

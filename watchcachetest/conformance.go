@@ -296,13 +296,13 @@ func testCuts(t testing.TB, start starter) {
 	}
 	c := r.follow("over cuts", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
 	for n := range 30 {
-		if n%10 == 3 {
-			c.await() // what has come through tells that there is a connection to cut
+		if n%10 != 3 {
+			r.commit(n)
+			continue
 		}
+		c.await() // what has come through tells that there is a connection to cut
 		r.commit(n)
-		if n%10 == 3 {
-			r.Cut()
-		}
+		r.Cut()
 	}
 	r.finish(c)
 }
