@@ -61,11 +61,21 @@ var (
 type ExpiredError struct {
 	Requested Position // what was asked for
 	Oldest    Position // the oldest position that can be resumed now
+	// HoleEnd is set where Requested is above Oldest and lies in the hole that a
+	// relist has left in history: the position of the relist, from which on one can
+	// resume again.
+	HoleEnd Position
 }
 
 func (e *ExpiredError) Error() string {
+	if e.Requested.IsZero() {
+		return fmt.Sprintf("%v: the zero Position is no place to resume after, the oldest is %v", ErrExpired, e.Oldest)
+	}
 	if e.foreign() {
 		return fmt.Sprintf("%v: %v is of another epoch than %v", ErrExpired, e.Requested, e.Oldest)
+	}
+	if !e.HoleEnd.IsZero() {
+		return fmt.Sprintf("%v: %v cannot be resumed, the changes after it are not known up to the relist at %v", ErrExpired, e.Requested, e.HoleEnd)
 	}
 	return fmt.Sprintf("%v: %v cannot be resumed, the oldest that can is %v", ErrExpired, e.Requested, e.Oldest)
 }

@@ -333,8 +333,8 @@ func TestErrorsOfReads(t *testing.T) {
 	before := figures(c)
 	for what, read := range reads {
 		wantError(t, what+" beyond the head", read(21), &watchcache.FutureError{Requested: at(21), Head: at(20)})
-		wantError(t, what+" in a hole", read(13), &watchcache.ExpiredError{Requested: at(13), Oldest: at(10)})
-		wantError(t, what+" at the end of a hole", read(19), &watchcache.ExpiredError{Requested: at(19), Oldest: at(10)})
+		wantError(t, what+" in a hole", read(13), &watchcache.ExpiredError{Requested: at(13), Oldest: at(10), HoleEnd: at(20)})
+		wantError(t, what+" at the end of a hole", read(19), &watchcache.ExpiredError{Requested: at(19), Oldest: at(10), HoleEnd: at(20)})
 		for _, revision := range []uint64{10, 12, 20} {
 			if err := read(revision); err != nil {
 				t.Errorf("%s(%d): %v", what, revision, err)

@@ -3,6 +3,7 @@ package watchcache_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +31,9 @@ func TestErrorsOfWatch(t *testing.T) {
 		want error
 	}{
 		{"before what was trimmed", nil, watch{Start: watchcache.After(at(11))}, &watchcache.ExpiredError{Requested: at(11), Oldest: at(12)}},
-		{"in a hole", nil, watch{Start: watchcache.After(at(13))}, &watchcache.ExpiredError{Requested: at(13), Oldest: at(12)}},
-		{"in a hole, by revision", nil, watch{Start: watchcache.AfterRevision(19)}, &watchcache.ExpiredError{Requested: at(19), Oldest: at(12)}},
-		{"in a hole, with AllowFuture", nil, watch{Start: watchcache.After(at(13)).AllowFuture()}, &watchcache.ExpiredError{Requested: at(13), Oldest: at(12)}},
+		{"in a hole", nil, watch{Start: watchcache.After(at(13))}, &watchcache.ExpiredError{Requested: at(13), Oldest: at(12), HoleEnd: at(20)}},
+		{"in a hole, by revision", nil, watch{Start: watchcache.AfterRevision(19)}, &watchcache.ExpiredError{Requested: at(19), Oldest: at(12), HoleEnd: at(20)}},
+		{"in a hole, with AllowFuture", nil, watch{Start: watchcache.After(at(13)).AllowFuture()}, &watchcache.ExpiredError{Requested: at(13), Oldest: at(12), HoleEnd: at(20)}},
 		{"of another epoch", nil, watch{Start: watchcache.After(foreign)}, &watchcache.ExpiredError{Requested: foreign, Oldest: at(12)}},
 		{"of another epoch, with AllowFuture", nil, watch{Start: watchcache.After(foreign).AllowFuture()}, &watchcache.ExpiredError{Requested: foreign, Oldest: at(12)}},
 		{"of no epoch", nil, watch{Start: watchcache.After(watchcache.Position{})}, &watchcache.ExpiredError{Oldest: at(12)}},
@@ -122,8 +123,10 @@ func TestErrorsOfWaiting(t *testing.T) {
 
 			c = newCache(t, options{})
 			if what != "WaitReady" {
-				if err := ends(c, cancelled); err != late {
-					t.Errorf("%s: %v, want the cause and nothing else", what, err)
+				err := ends(c, cancelled)
+				wantError(t, what+" too long", err, late)
+				if text := err.Error(); errors.Is(err, watchcache.ErrNotReady) || !strings.Contains(text, "99") || !strings.Contains(text, c.Position().String()) {
+					t.Errorf("%s: %v, want the cause, what was waited for, and how far the cache is", what, err)
 				}
 				wantError(t, what+" until Shutdown", ends(c, func(context.CancelCauseFunc) { c.Shutdown(t.Context()) }), watchcache.ErrClosed)
 			}

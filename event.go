@@ -1,6 +1,10 @@
 package watchcache
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // EventType says what an [Event] is.
 type EventType uint8
@@ -32,6 +36,28 @@ func (t EventType) String() string {
 	return "EventType(?)"
 }
 
+// MarshalText returns the name of the constant, which is what it is in JSON.
+//
+// Errors: one that names a value which is none of the constants.
+func (t EventType) MarshalText() ([]byte, error) {
+	if int(t) >= len(eventTypes) {
+		return nil, fmt.Errorf("watchcache: there is no EventType %d", t)
+	}
+	return []byte(t.String()), nil
+}
+
+// UnmarshalText parses the name of a constant, or "None" for 0.
+//
+// Errors: one that quotes what is no name of them; t is as it was then.
+func (t *EventType) UnmarshalText(text []byte) error {
+	i := slices.Index(eventTypes[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("watchcache: there is no EventType %.40q", text)
+	}
+	*t = EventType(i)
+	return nil
+}
+
 // Cause says why a key was [Deleted] for a watcher.
 type Cause uint8
 
@@ -42,15 +68,37 @@ const (
 	LeftFilter
 )
 
+var causes = [...]string{"", "Removed", "LeftFilter"}
+
 // String returns the name of the constant, or "" for none.
 func (c Cause) String() string {
-	switch c {
-	case Removed:
-		return "Removed"
-	case LeftFilter:
-		return "LeftFilter"
+	if int(c) < len(causes) {
+		return causes[c]
 	}
-	return ""
+	return "Cause(?)"
+}
+
+// MarshalText returns the name of the constant, or "" for none; this is what it is
+// in JSON.
+//
+// Errors: one that names a value which is none of the constants.
+func (c Cause) MarshalText() ([]byte, error) {
+	if int(c) >= len(causes) {
+		return nil, fmt.Errorf("watchcache: there is no Cause %d", c)
+	}
+	return []byte(causes[c]), nil
+}
+
+// UnmarshalText parses the name of a constant, or "" for none.
+//
+// Errors: one that quotes what is no name of them; c is as it was then.
+func (c *Cause) UnmarshalText(text []byte) error {
+	i := slices.Index(causes[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("watchcache: there is no Cause %.40q", text)
+	}
+	*c = Cause(i)
+	return nil
 }
 
 // Event is one key's change inside a commit, as one watcher sees it, or one of
@@ -73,7 +121,7 @@ type Event[T any] struct {
 	Revision uint64
 	Cause    Cause     // of a Deleted event
 	Initial  bool      // out of the snapshot, in an initial phase
-	More     bool      // further events of the same commit follow for this watcher
+	More     bool      // further events of the same commit follow for this watcher; never set with Initial
 	Time     time.Time // when the commit was made; of a marker, when the marker was
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"os"
 	"time"
 
 	"github.com/watchcache/watchcache"
@@ -123,6 +125,42 @@ func ExampleSnapshot() {
 	// bob 2
 	// ann 1
 	// 1
+}
+
+// A connection's write deadline hangs on Done, so that a write which nobody takes
+// ends with the eviction, and with it the handler.
+func ExampleWatcher_Done() {
+	serve := func(conn net.Conn, w *watchcache.Watcher[user]) error {
+		over := make(chan struct{})
+		defer close(over)
+		go func() {
+			select {
+			case <-w.Done(): // also at a normal end: leave time for the last words
+				conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+			case <-over:
+			}
+		}()
+		for ev, err := range w.Events() {
+			if err == nil {
+				_, err = fmt.Fprintln(conn, ev.Type, ev.Key)
+			}
+			if err != nil {
+				return errors.Join(err, w.Err())
+			}
+		}
+		return nil // not reached: the last pair is an error
+	}
+
+	users, _ := watchcache.New(watchcache.Options[user]{
+		Stall: watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: 20 * time.Millisecond}},
+	})
+	defer users.Close()
+	users.Put("ann", user{"Ann", "red"})
+	w, _ := users.Watch(context.Background(), watchcache.WatchOptions[user]{})
+	conn, _ := net.Pipe() // whose other end never reads
+	err := serve(conn, w)
+	fmt.Println(errors.Is(err, watchcache.ErrStalled), errors.Is(err, os.ErrDeadlineExceeded))
+	// Output: true true
 }
 
 // Since is history as a run of events.

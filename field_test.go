@@ -1,7 +1,7 @@
 package watchcache_test
 
 // Tests named TestField… are after faults of other watch caches, so that they are
-// not made here: docs/guide.md lists them all.
+// not made here: docs/field-faults.md lists them all.
 
 import (
 	"context"

@@ -58,7 +58,9 @@ type Options[T any] struct {
 	// FirstRevision-1.
 	Mirror bool
 	// Epoch is the identity of the numbering of revisions. Default: random for
-	// each cache; set it where revisions outlive the process.
+	// each cache; set it where revisions outlive the process. A cache that numbers
+	// its commits itself must then begin above all that it has numbered before, by
+	// FirstRevision: positions would be taken for others otherwise.
 	Epoch string
 	// FirstRevision is where a cache that numbers its commits itself starts to
 	// count. Default 1.
@@ -206,9 +208,12 @@ type WatchOptions[T any] struct {
 	// the new object, on the consumer's goroutine.
 	Filter func(key string, object T) bool
 
-	// Bookmarks: deliver a bookmark at least this often, once there is something
+	// Bookmarks: deliver a bookmark at least this often, from when there is something
 	// to tell: none is at or below the position that the watcher started after, or
-	// was synced at. 0: none, but those that are requested.
+	// was synced at; once the cache is beyond that they come also where nothing has
+	// changed since the last. So they keep a position up, and do not keep a
+	// connection alive that has yet to see a change: that takes a timer of one's
+	// own. 0: none, but those that are requested.
 	Bookmarks time.Duration
 	// Deadline ends the watcher with ErrDeadline: when everything committed
 	// before it was taken. Zero: none.
@@ -264,6 +269,13 @@ func AfterRevision(revision uint64) Start {
 func (s Start) AllowFuture() Start {
 	s.allowFuture = true
 	return s
+}
+
+// Position returns the position that the watcher starts after; false for FromState
+// and FromNow. Of AfterRevision its Epoch is empty. For wrappers that send a Start
+// to where the cache is; two of them are the same if they are ==.
+func (s Start) Position() (p Position, ok bool) {
+	return s.position, s.kind == startPosition || s.kind == startRevision
 }
 
 func (o *WatchOptions[T]) validate(indexes []string) error {

@@ -207,7 +207,7 @@ func (c *Cache[T]) fillHole(b *batch[T]) {
 // are told when the turn has ended.
 func (c *Cache[T]) endInTurn(which func(*Watcher[T]) bool) {
 	for _, w := range slices.Clone(c.watchers) {
-		if which(w) && w.endLocked(w.expired(c.oldest)) {
+		if which(w) && w.endLocked(w.expired()) {
 			c.gone = append(c.gone, w)
 		}
 	}

@@ -125,9 +125,10 @@ func (r *run[T]) try(ctx context.Context) error {
 		if err := r.c.Replace(at, items); err != nil {
 			return err
 		}
-		r.listed = true
+		r.hasListed()
+	} else {
+		r.c.setStatus(func(s *Status) { s.Connected = true })
 	}
-	r.connected()
 	return r.follow(r.source.Watch(ctx, r.c.sourcePosition()), false)
 }
 
@@ -153,8 +154,8 @@ func (r *run[T]) follow(stream iter.Seq2[SourceEvent[T], error], listing bool) e
 			if err != nil {
 				return err
 			}
-			items, listing, r.listed = nil, false, true
-			r.connected()
+			items, listing = nil, false
+			r.hasListed()
 			continue
 		case listing || ev.Kind != SourceCommit && ev.Kind != SourceProgress:
 			return fmt.Errorf("%w: event of kind %d out of place", ErrSource, ev.Kind)
@@ -174,7 +175,13 @@ func (r *run[T]) follow(stream iter.Seq2[SourceEvent[T], error], listing bool) e
 	return errStreamEnded
 }
 
-func (r *run[T]) connected() { r.c.setStatus(func(s *Status) { s.Connected = true }) }
+// hasListed notes that the state is the source's. That ends the error which Status
+// tells, but not the growth of the backoff: a source that lists and then always
+// fails is not to be listed at full speed.
+func (r *run[T]) hasListed() {
+	r.listed = true
+	r.c.setStatus(func(s *Status) { s.Connected, s.LastError = true, nil })
+}
 
 // sourcePosition is the head in the source's own words.
 func (c *Cache[T]) sourcePosition() Position {

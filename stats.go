@@ -13,7 +13,10 @@ type Status struct {
 	Ready     bool      // it has a state
 	Connected bool      // Run has listed, and follows the source's changes
 	Since     time.Time // when Ready or Connected last changed
-	LastError error     // why the source last failed; nil again after real progress
+	// LastError is why the source last failed; nil again after the next listing,
+	// commit or progress. On a source that is quiet after a short interruption it
+	// stays, beside Connected, until then.
+	LastError error
 	// LastProgress is when the last commit, listing or progress came. It does
 	// not fire the channel that Status returns.
 	LastProgress time.Time

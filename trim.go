@@ -30,10 +30,8 @@ func (c *Cache[T]) Trim(before Position) error {
 	case before.compare(c.oldest.Revision, c.oldest.Part) <= 0:
 		return nil
 	}
-	for i := range c.relists { // nothing inside a hole can be resumed
-		if hole := &c.relists[i]; hole.hides(before.mark()) {
-			before = Position{Epoch: c.epoch, Revision: hole.upTo.revision, Part: hole.upTo.part}
-		}
+	if end := c.holeEnd(before.mark()); !end.IsZero() { // nothing inside a hole can be resumed
+		before = end
 	}
 	c.dropTo(c.ring.after(before), before, true)
 	return nil

@@ -86,6 +86,17 @@ func (r *relist) hides(m mark) bool {
 	return m.compare(r.after.revision, r.after.part) > 0 && m.compare(r.upTo.revision, r.upTo.part) < 0
 }
 
+// holeEnd returns where the hole ends that a position of the current epoch lies
+// in; the zero Position if it lies in none. The caller holds mu.
+func (c *Cache[T]) holeEnd(m mark) Position {
+	for i := range c.relists {
+		if hole := &c.relists[i]; hole.hides(m) {
+			return Position{Epoch: c.epoch, Revision: hole.upTo.revision, Part: hole.upTo.part}
+		}
+	}
+	return Position{}
+}
+
 // touched is an item whose object stayed while its revision changed in a hole.
 type touched struct {
 	key      string
@@ -202,16 +213,24 @@ func (c *Cache[T]) resumable(p Position) error {
 	case !c.ready:
 		return ErrNotReady
 	case p.Epoch != c.epoch || p.compare(c.oldest.Revision, c.oldest.Part) < 0:
-		return &ExpiredError{Requested: p, Oldest: c.oldest}
+		return c.expired(p)
 	case p.compare(c.head.Revision, c.head.Part) > 0:
 		return &FutureError{Requested: p, Head: c.head}
 	}
-	for i := range c.relists {
-		if c.relists[i].hides(p.mark()) {
-			return &ExpiredError{Requested: p, Oldest: c.oldest}
-		}
+	if !c.holeEnd(p.mark()).IsZero() {
+		return c.expired(p)
 	}
 	return nil
+}
+
+// expired is the error about a position that history does not reach. The caller
+// holds mu.
+func (c *Cache[T]) expired(p Position) error {
+	err := &ExpiredError{Requested: p, Oldest: c.oldest}
+	if !err.foreign() && p.compare(c.oldest.Revision, c.oldest.Part) > 0 {
+		err.HoleEnd = c.holeEnd(p.mark())
+	}
+	return err
 }
 
 // Position returns the position of the newest commit, or of Progress beyond it.
@@ -234,7 +253,7 @@ func (c *Cache[T]) Oldest() Position {
 // Errors: ErrClosed; and when the context ends first, an error that is
 // ErrNotReady, the context's cause, and the source's last error if there was one.
 func (c *Cache[T]) WaitReady(ctx context.Context) error {
-	return c.wait(ctx, nil, func() (bool, error) { return c.ready, nil })
+	return c.wait(ctx, 0, nil, func() (bool, error) { return c.ready, nil })
 }
 
 // WaitRevision waits until the cache has everything up to revision, of the epoch
@@ -242,11 +261,12 @@ func (c *Cache[T]) WaitReady(ctx context.Context) error {
 // state's. Meanwhile it asks a source that is a
 // [ProgressRequester] for progress.
 //
-// Errors: ErrEpoch if the numbering changes; ErrClosed; the context's cause; and
-// with it, before the cache is ready, ErrNotReady and the source's last error.
+// Errors: ErrEpoch if the numbering changes; ErrClosed; the context's cause,
+// wrapped to tell how far the cache is; and with it, before the cache is ready,
+// ErrNotReady and the source's last error.
 func (c *Cache[T]) WaitRevision(ctx context.Context, revision uint64) error {
 	epoch, known := "", false
-	return c.wait(ctx, nil, func() (bool, error) {
+	return c.wait(ctx, revision, nil, func() (bool, error) {
 		if !c.ready {
 			return false, nil
 		}
@@ -260,8 +280,9 @@ func (c *Cache[T]) WaitRevision(ctx context.Context, revision uint64) error {
 	})
 }
 
-// wait waits until met, called under mu, says so, or until timeout.
-func (c *Cache[T]) wait(ctx context.Context, timeout <-chan time.Time, met func() (bool, error)) error {
+// wait waits until met, called under mu, says so, or until timeout. What is waited
+// for is a state with a revision.
+func (c *Cache[T]) wait(ctx context.Context, revision uint64, timeout <-chan time.Time, met func() (bool, error)) error {
 	for {
 		moved := c.moved.Arm()
 		c.mu.RLock()
@@ -284,21 +305,25 @@ func (c *Cache[T]) wait(ctx context.Context, timeout <-chan time.Time, met func(
 		case <-moved:
 		case <-again:
 		case <-timeout:
-			return c.notReady(ErrTimeout)
+			return c.late(ErrTimeout, revision)
 		case <-ctx.Done():
-			return c.notReady(context.Cause(ctx))
+			return c.late(context.Cause(ctx), revision)
 		}
 	}
 }
 
-// notReady adds to err, before the cache is ready, why it is not.
-func (c *Cache[T]) notReady(err error) error {
+// late adds to the error of who has waited for a revision how far the cache is:
+// before it is ready, why it is not.
+func (c *Cache[T]) late(err error, revision uint64) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.ready {
-		return err
+	switch {
+	case !c.ready:
+		return errors.Join(ErrNotReady, err, c.status.LastError)
+	case c.head.Revision < revision:
+		return fmt.Errorf("%w: waited for revision %d, the cache is at %v", err, revision, c.head)
 	}
-	return errors.Join(ErrNotReady, err, c.status.LastError)
+	return err
 }
 
 // Close ends all watchers with ErrClosed, at once, and refuses writes and new

@@ -174,7 +174,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	selection := opts.selection(c.indexNames)
 	var now time.Time
 	if ctx.Err() != nil {
-		return nil, c.notReady(context.Cause(ctx))
+		return nil, c.late(context.Cause(ctx), opts.AtLeast)
 	}
 	for {
 		now = c.opts.Clock.Now()
@@ -218,7 +218,7 @@ func (c *Cache[T]) awaitFresh(ctx context.Context, atLeast uint64, most time.Dur
 	if most > 0 {
 		timeout = c.opts.Clock.After(most)
 	}
-	return c.wait(ctx, timeout, func() (bool, error) {
+	return c.wait(ctx, atLeast, timeout, func() (bool, error) {
 		if c.draining {
 			return false, ErrClosed
 		}
@@ -314,7 +314,7 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(list) > 0 && list[0] < c.ring.oldest.Load() {
-		return &ExpiredError{Requested: w.startPosition(), Oldest: c.oldest}
+		return c.expired(w.startPosition())
 	}
 	a := w.attention.Load()
 	if a&ended != 0 {
@@ -335,14 +335,14 @@ func (w *Watcher[T]) startPosition() Position {
 
 // expired is the end of a watcher that the cache's numbering has left behind; the
 // caller holds mu.
-func (w *Watcher[T]) expired(oldest Position) error {
+func (w *Watcher[T]) expired() error {
 	at, ok := w.Position()
 	if p := w.initial.Load(); p != nil {
 		at = p.snapshot.position
 	} else if !ok { // parked
 		at = Position{Epoch: *w.epoch, Revision: w.position.Get()}
 	}
-	return &ExpiredError{Requested: at, Oldest: oldest}
+	return w.c.expired(at)
 }
 
 // concerns reports whether a selection selects the event's old or new object.

@@ -41,6 +41,20 @@ func TestCheckerExplainsAnUnfitRefusal(t *testing.T) {
 	}
 }
 
+// TestCheckerKnowsThatAHoleEndsInsideOfARevision: the parts of a relist's revision
+// before the one that was listed are in its hole.
+func TestCheckerKnowsThatAHoleEndsInsideOfARevision(t *testing.T) {
+	part := func(n uint32) position { return position{Epoch: "e", Revision: 20, Part: n} }
+	check := written()
+	check.Replaced(part(2), item{Key: "a", Object: 40, Revision: 15})
+	check.Watcher("w", nil, at(7)).Refused(part(1), &watchcache.ExpiredError{Requested: part(1), Oldest: at(4), HoleEnd: part(2)})
+	if err := check.Err(); err != nil {
+		t.Errorf("want no violation, got: %v", err)
+	}
+	check.Watcher("w", nil, at(7)).Refused(part(2), &watchcache.ExpiredError{Requested: part(2), Oldest: at(4)})
+	violated(t, check, "w", 6, "has not expired", "oldest position is e:4", "refused to start after")
+}
+
 func TestCheckerExplainsAnEndThatBlamesTheEpoch(t *testing.T) {
 	check := written()
 	check.Replaced(position{Epoch: "e", Revision: 7, Part: 1}, item{Key: "a", Object: 8})

@@ -207,7 +207,7 @@ func (r *replay[T]) change(ev watchcache.Event[T], following []record[T], wrong 
 	if field, expected, got := r.differs(want, ev); field != "" {
 		return r.stray(ev, &difference{field, expected, got}, following, wrong)
 	}
-	if w.relist && before(w.hole, r.low) && r.low.Revision < w.at.Revision {
+	if w.relist && before(w.hole, r.low) && before(r.low, w.at) {
 		return wrong(13, fmt.Sprintf("the difference of a relist, although it was at %v, strictly inside of the hole", r.low), "to end with ErrExpired")
 	}
 	if r.taken++; r.taken == len(events) {

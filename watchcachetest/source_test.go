@@ -174,6 +174,28 @@ func TestSourceFailsAsScripted(t *testing.T) {
 	}
 }
 
+// TestTheLastErrorEndsWithTheNextListing: a relist that lost nothing is the end of
+// the trouble, also where no change follows it.
+func TestTheLastErrorEndsWithTheNextListing(t *testing.T) {
+	mirrored(t, nil, func(m *mirror) {
+		m.watch()
+		release := m.source.Hold()
+		m.source.Put("c", 3)
+		m.source.Put("c", 4)
+		m.source.Compact(m.source.Position().Revision)
+		release()
+		m.lastError(watchcache.ErrExpired)
+		time.Sleep(time.Hour) // in a bubble: it lists anew
+		m.settled()
+		m.lastError(nil)
+		m.source.Cut(watchcachetest.ErrScripted)
+		time.Sleep(time.Hour) // connected again, and nothing has come through
+		m.lastError(watchcachetest.ErrScripted)
+		m.source.Progress(m.source.Position().Revision + 1)
+		m.lastError(nil)
+	})
+}
+
 func TestSourceWatchesFailAsScripted(t *testing.T) {
 	mine := errors.New("mine")
 	mirrored(t, nil, func(m *mirror) {

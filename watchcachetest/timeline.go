@@ -264,7 +264,7 @@ func (e *era[T]) inHole(at watchcache.Position) bool {
 		return false
 	}
 	next := e.commits[n]
-	return next.relist && before(next.hole, at) && at.Revision < next.at.Revision
+	return next.relist && before(next.hole, at) && before(at, next.at)
 }
 
 // positions returns the places that a revision may mean, the latest first.

@@ -229,7 +229,7 @@ func (c *consumer) end() {
 	case c.err == nil:
 		c.r.Error("a stream ended without an error")
 	case !errors.Is(c.err, errEnough):
-		c.r.Errorf("a stream that was ended by its context gave another error: %v", c.err)
+		c.r.Errorf("a stream that was ended by its context gave an error that is not, by errors.Is, the context's cause %q: %v (%T)", errEnough, c.err, c.err)
 	}
 }
 
