@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEachFaultStillApplies: who changes a line that a fault changes has to move
+// the fault with it. Whether it builds as well, mutate -check tells.
+func TestEachFaultStillApplies(t *testing.T) {
+	mutations, err := parse(list)
+	if err != nil || len(mutations) < 25 {
+		t.Fatalf("%d faults, %v", len(mutations), err)
+	}
+	names := map[string]bool{}
+	for _, m := range mutations {
+		whole, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(whole), m.old); n != 1 || m.old == "" || m.old == m.new {
+			t.Errorf("%s: stands %d times in %s", m.name, n, m.file)
+		}
+		if names[m.name] {
+			t.Errorf("%s: two faults of that name", m.name)
+		}
+		names[m.name] = true
+	}
+}
