@@ -342,6 +342,45 @@ func soak(t *testing.T, opts options, seed uint64, wrote, seen map[string]int) {
 	check.Verify(t)
 }
 
+// TestCheckerTellsStatesOfTwoNumberingsApart: a consumer that tells no position, as
+// of a channel, took an empty state before another numbering had the same.
+func TestCheckerTellsStatesOfTwoNumberingsApart(t *testing.T) {
+	check := watchcachetest.NewChecker(options{})
+	check.Replaced(at(3))
+	w := check.Watcher("late", nil, position{})
+	check.Committed(at(4), change{Key: "a", Object: 1})
+	check.Replaced(foreign(3))
+	w.Took(event{Type: watchcache.Synced, Revision: 3})
+	w.Took(event{Type: watchcache.Added, Key: "a", Object: 1, Revision: 4})
+	w.Ended(&watchcache.ExpiredError{Requested: at(4), Oldest: foreign(3)})
+	check.Verify(t)
+}
+
+// TestCheckerKnowsPartsWithoutAnEvent: a continuation that deletes what is not there
+// moves the position.
+func TestCheckerKnowsPartsWithoutAnEvent(t *testing.T) {
+	part := func(n uint32) position { return position{Epoch: "e", Revision: 4, Part: n} }
+	check := watchcachetest.NewChecker(options{})
+	check.Replaced(at(3))
+	old := check.Watcher("old", nil, position{})
+	old.Took(event{Type: watchcache.Synced, Revision: 3})
+	old.Position(at(3), true)
+	check.Progressed(at(4))
+	check.Committed(part(1), change{Key: "a", Delete: true})
+	now := check.Watcher("new", nil, position{})
+	now.Took(event{Type: watchcache.Synced, Revision: 4})
+	now.Position(part(1), true)
+	since := check.Watcher("since", nil, at(4))
+	since.Took(event{Type: watchcache.Bookmark, Revision: 4})
+	since.Position(part(1), true)
+	check.Committed(part(2), change{Key: "a", Object: 1})
+	for _, w := range []*watched{old, now, since} {
+		w.Took(event{Type: watchcache.Added, Key: "a", Object: 1, Revision: 4})
+		w.Position(part(2), true)
+	}
+	check.Verify(t)
+}
+
 func TestCheckerPassesAStartInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, options{Epoch: "e"})
@@ -353,6 +392,7 @@ func TestCheckerPassesAStartInTheFuture(t *testing.T) {
 		}
 		ahead := check.Watcher("ahead", nil, at(2))
 		f := ahead.Follow(t, w)
+		check.Verify(t) // before what it is ahead by was written
 		for range 4 {
 			if _, err := writer.Put("a", 1); err != nil {
 				t.Fatal(err)

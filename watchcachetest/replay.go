@@ -54,6 +54,9 @@ func (r *replay[T]) step(rec record[T], following []record[T]) *Violation {
 	wrong := func(contract int, why, expected string) *Violation {
 		return &Violation{Contract: contract, Why: why, Expected: expected, Got: rec.String()}
 	}
+	if r.era != nil { // what was not written yet when a client that is ahead began
+		r.next = max(r.next, r.era.after(r.low))
+	}
 	switch rec.kind {
 	case recordStart, recordResumed:
 		return r.start(rec, wrong)
@@ -124,6 +127,26 @@ func (r *replay[T]) item(ev watchcache.Event[T], wrong wrongFunc) *Violation {
 	return nil
 }
 
+// candidates returns the eras that an initial phase may be of, the likeliest first.
+// A stream has one era, but where no position is told, as with a channel, states
+// of several may look the same: then it is that in which the watcher began, or, if
+// another began just then, a later one.
+func (r *replay[T]) candidates() []*era[T] {
+	if r.era != nil {
+		return []*era[T]{r.era}
+	}
+	var all []*era[T]
+	if r.eras > 0 {
+		all = append(all, r.timeline.eras[r.eras-1])
+	}
+	for _, e := range slices.Backward(r.timeline.eras) {
+		if len(all) == 0 || e != all[0] {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // synced ends an initial phase: the initial events must be the state there.
 func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong wrongFunc) *Violation {
 	if !r.initial {
@@ -137,11 +160,7 @@ func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong 
 		told = following[0].at
 	}
 	var mismatch *Violation
-	for i := len(r.timeline.eras) - 1; i >= 0; i-- {
-		e := r.timeline.eras[i]
-		if r.era != nil && e != r.era {
-			continue
-		}
+	for _, e := range r.candidates() {
 		for _, at := range e.positions(ev.Revision) {
 			if !told.IsZero() && at != told {
 				continue

@@ -89,7 +89,9 @@ func (t *timeline[T]) follows(at watchcache.Position) *Violation {
 func (t *timeline[T]) add(w written[T]) {
 	e := t.last()
 	e.head = w.at
-	if len(w.events) > 0 || w.relist {
+	// One that continues a revision is a place of its own, also if it only deleted
+	// what was not there.
+	if len(w.events) > 0 || w.relist || w.at.Part > 0 {
 		e.commits = append(e.commits, w)
 	}
 }

@@ -15,9 +15,13 @@ type Backoff struct {
 	failures    int
 }
 
+// Jitter draws a number in [0, n), n > 0. It is a variable for simulations, which
+// put a seeded one in its place before anything runs.
+var Jitter = rand.Int64N
+
 // Next counts a failure and returns how long to wait.
 func (b *Backoff) Next() time.Duration {
-	return rand.N(b.bound()) + 1
+	return time.Duration(Jitter(int64(b.bound()))) + 1
 }
 
 func (b *Backoff) bound() time.Duration {
