@@ -77,6 +77,10 @@ func (e *ExpiredError) Error() string {
 	if !e.HoleEnd.IsZero() {
 		return fmt.Sprintf("%v: %v cannot be resumed, the changes after it are not known up to the relist at %v", ErrExpired, e.Requested, e.HoleEnd)
 	}
+	if e.Requested.compare(e.Oldest.Revision, e.Oldest.Part) >= 0 {
+		// Options.Relist has ended a client that was ahead.
+		return fmt.Sprintf("%v: it was at %v when the state was listed anew at %v", ErrExpired, e.Requested, e.Oldest)
+	}
 	return fmt.Sprintf("%v: %v cannot be resumed, the oldest that can is %v", ErrExpired, e.Requested, e.Oldest)
 }
 

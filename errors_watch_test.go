@@ -509,3 +509,18 @@ func TestErrorsOfNextsContext(t *testing.T) {
 		wantError(t, "Next after the end", err, watchcache.ErrStopped)
 	})
 }
+
+// TestExpiredErrorOfAClientAheadOfARelist: RelistExpire ends it like all others,
+// and the error does not say that it is older than the oldest.
+func TestExpiredErrorOfAClientAheadOfARelist(t *testing.T) {
+	c := mirror(t, options{Relist: watchcache.RelistExpire}, 1, "a=1")
+	w := mustWatch(t, c, watch{Start: watchcache.After(at(5)).AllowFuture()})
+	if err := c.Replace(at(3), listing("a=2")); err != nil {
+		t.Fatal(err)
+	}
+	want := &watchcache.ExpiredError{Requested: at(5), Oldest: at(3)}
+	wantError(t, "a client that is ahead, after a relist", w.Err(), want)
+	if text := w.Err().Error(); !strings.Contains(text, "listed anew at e:3") {
+		t.Error(text)
+	}
+}

@@ -68,21 +68,23 @@ func newClient(w *world, s step) *client {
 	if c.begins >= begins {
 		c.begins = fromState
 	}
+	// The odd nanoseconds keep apart what would be due at the same moment: which of
+	// two is first then, is not the plan's to say.
 	c.opts = watchcache.WatchOptions[int]{
 		Name:      c.name,
 		Coalesce:  c.takes == byTryingCoalesced,
-		Bookmarks: []time.Duration{0, 0, time.Second, time.Minute}[s.a/64%4],
+		Bookmarks: []time.Duration{0, 0, time.Second + 7, time.Minute + 11}[s.a/64%4],
 		Stall: []watchcache.StallPolicy{
 			nil,
-			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: time.Second, Lag: 5}},
-			watchcache.Evict{StallLimits: watchcache.StallLimits{StreamIdle: 10 * time.Second}},
+			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: time.Second + 13, Lag: 5}},
+			watchcache.Evict{StallLimits: watchcache.StallLimits{StreamIdle: 10*time.Second + 17}},
 			watchcache.Resync{},
-			watchcache.Resync{StallLimits: watchcache.StallLimits{InitialIdle: 5 * time.Second, StreamIdle: 20 * time.Second, Lag: 20}},
+			watchcache.Resync{StallLimits: watchcache.StallLimits{InitialIdle: 5*time.Second + 19, StreamIdle: 20*time.Second + 23, Lag: 20}},
 			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: watchcache.NoLimit}},
 		}[s.c%6],
 	}
 	if s.a/256%8 == 0 {
-		c.deadline = time.Duration(1+s.a/2048%100) * time.Second
+		c.deadline = time.Duration(1+s.a/2048%100)*time.Second + 29
 		c.opts.DeadlineLead = c.deadline / 4
 	}
 	even := func(_ string, object int) bool { return object%2 == 0 }

@@ -76,7 +76,7 @@ func run(p plan) (digest uint64, f figures, err error) {
 	}
 	for n, s := range p.steps {
 		err := w.do(s)
-		synctest.Wait()
+		rest()
 		w.figures.steps++
 		if s.kind.faulty() {
 			w.figures.faults++
@@ -104,6 +104,13 @@ func run(p plan) (digest uint64, f figures, err error) {
 		w.figures.events += c.taken
 	}
 	return w.digest(), w.figures, err
+}
+
+// rest lets everything come to rest: all that a source has told by now is in the
+// cache, and whoever waited for it has it.
+func rest() {
+	time.Sleep(10 * time.Microsecond) // see paced
+	synctest.Wait()
 }
 
 func (w *world) digest() uint64 {
@@ -134,10 +141,10 @@ func (w *world) start() error {
 	}
 	check := watchcachetest.NewChecker(opts)
 	source := []watchcache.Source[int]{
-		w.source,
-		watchcachetest.StreamingSource[int]{Source: w.source},
-		watchcachetest.RequestingSource[int]{Source: w.source},
-		watchcachetest.StreamingRequestingSource[int]{Source: w.source},
+		paced{w.source},
+		pacedStreaming{paced{watchcachetest.StreamingSource[int]{Source: w.source}}},
+		pacedRequesting{paced{watchcachetest.RequestingSource[int]{Source: w.source}}},
+		pacedStreamingRequesting{pacedStreaming{paced{watchcachetest.StreamingRequestingSource[int]{Source: w.source}}}},
 	}[w.config.variant]
 	ctx, stop := context.WithCancel(context.Background())
 	p := &process{cache: cache, check: check, stop: stop, ran: make(chan error, 1)}
@@ -183,6 +190,7 @@ func (w *world) abandon() {
 func (w *world) settle() error {
 	w.heal()
 	time.Sleep(10 * time.Minute) // a few times the longest backoff
+	synctest.Wait()
 	w.source.Put("last", w.object())
 	time.Sleep(10 * time.Minute)
 	synctest.Wait()
@@ -341,8 +349,13 @@ func (w *world) fault(s step) {
 	case doCompact:
 		source.Compact(below(at.Revision, s.a%20))
 	case doRestore:
+		w.heal()
+		time.Sleep(10 * time.Minute)
+		if at.Revision < 2 {
+			break
+		}
 		w.pasts++
-		at.Revision, at.Part = below(at.Revision, s.a%20), 0
+		at.Revision, at.Part = max(1, below(at.Revision, 1+s.a%20)), 0
 		items := source.Items()
 		for i := range items {
 			items[i].Revision = min(items[i].Revision, at.Revision)
@@ -350,9 +363,8 @@ func (w *world) fault(s step) {
 				items[i].Object = w.object()
 			}
 		}
-		// Before it has got to the revision where the cache is, which then could not
-		// see that this is another past, the cache has to notice.
-		w.heal()
+		// The cache has to notice before the source gets to where the cache is: then
+		// nobody could see that this is another past.
 		source.Restart(at, items...)
 		time.Sleep(10 * time.Minute)
 	case doRenumber:
