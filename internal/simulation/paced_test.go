@@ -21,7 +21,7 @@ func (p paced) Watch(ctx context.Context, after watchcache.Position) iter.Seq2[w
 func pace(stream iter.Seq2[watchcache.SourceEvent[int], error]) iter.Seq2[watchcache.SourceEvent[int], error] {
 	return func(yield func(watchcache.SourceEvent[int], error) bool) {
 		for ev, err := range stream {
-			time.Sleep(1)
+			time.Sleep(1 * time.Nanosecond)
 			if !yield(ev, err) {
 				return
 			}
