@@ -27,7 +27,7 @@ type replay[T any] struct {
 	window  []watchcache.Event[T] // coalescing: taken, with more to follow
 	nexts   []int                 // coalescing: what next may be, if not only that; sorted
 	ended   error
-	last    []string
+	last    []record[T]
 
 	seen   []watchcache.Event[T] // of era.commits[seenAt]
 	seenIn *era[T]
@@ -44,7 +44,7 @@ func (r *replay[T]) remember(rec record[T]) {
 	if len(r.last) == mostLast {
 		r.last = append(r.last[:0:0], r.last[1:]...)
 	}
-	r.last = append(r.last, rec.String())
+	r.last = append(r.last, rec) // its text is made when it is wanted: an object may be large
 }
 
 // step takes the next record. It returns what is wrong with it; what heals has

@@ -105,7 +105,10 @@ func (w *Watched[T]) run() *Violation {
 	for n, r := range w.records {
 		wrong := w.replay.step(r, w.records[n+1:])
 		if wrong != nil {
-			wrong.Watcher, wrong.Last = w.replay.name, slices.Clone(w.replay.last)
+			wrong.Watcher = w.replay.name
+			for _, earlier := range w.replay.last {
+				wrong.Last = append(wrong.Last, earlier.String())
+			}
 			w.records = slices.Delete(w.records, 0, n)
 			if !wrong.heals {
 				w.failed, w.records = wrong, nil
