@@ -141,12 +141,12 @@ func TestKeysOfAMegabyte(t *testing.T) {
 // TestObjectsOfAnySize: of no bytes, where all that there is are keys, and of four
 // thousand, by value.
 func TestObjectsOfAnySize(t *testing.T) {
-	t.Run("0", func(t *testing.T) { odd(t, func(int) struct{} { return struct{}{} }) })
+	t.Run("0", func(t *testing.T) { odd(t, 300, func(int) struct{} { return struct{}{} }) })
 	t.Run("4096", func(t *testing.T) {
-		odd(t, func(i int) (large [4096]byte) { large[0], large[4095] = byte(i), byte(i); return large })
+		odd(t, 60, func(i int) (large [4096]byte) { large[0], large[4095] = byte(i), byte(i); return large })
 	})
 	t.Run("an interface", func(t *testing.T) {
-		odd(t, func(i int) any {
+		odd(t, 300, func(i int) any {
 			if i%2 == 0 {
 				return nil
 			}
@@ -155,7 +155,7 @@ func TestObjectsOfAnySize(t *testing.T) {
 	})
 }
 
-func odd[T comparable](t *testing.T, object func(int) T) {
+func odd[T comparable](t *testing.T, steps int, object func(int) T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := watchcache.Options[T]{Capacity: 64, Equal: func(a, b T) bool { return a == b }}
 		c, err := watchcache.New(opts)
@@ -177,8 +177,8 @@ func odd[T comparable](t *testing.T, object func(int) T) {
 			watched.Follow(t, w)
 			all = append(all, watched)
 		}
-		for i := range 300 {
-			key := fmt.Sprintf("%d", i%70)
+		for i := range steps {
+			key := fmt.Sprintf("%d", i%(steps/4))
 			if i%5 == 4 {
 				writer.Delete(key)
 			} else {
