@@ -9,8 +9,9 @@ import (
 )
 
 // paced is a source that waits a nanosecond before each event of a stream. In a
-// bubble that lets everybody else come to rest: of a consumer that is waiting, a
-// run of commits would overtake as many as the machine's scheduler likes.
+// testing/synctest bubble that lets everybody else come to rest: of a consumer that
+// is waiting, a run of commits would overtake as many as the machine's scheduler
+// likes.
 type paced struct{ watchcache.Source[int] }
 
 // Watch implements watchcache.Source.
