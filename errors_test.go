@@ -495,3 +495,22 @@ func TestErrorsOfASecondRun(t *testing.T) {
 		stop()
 	})
 }
+
+// TestExpiredErrorsExplainThemselves: none says that a position is too old which is
+// not.
+func TestExpiredErrorsExplainThemselves(t *testing.T) {
+	for _, row := range []struct {
+		err  watchcache.ExpiredError
+		want string
+	}{
+		{watchcache.ExpiredError{Requested: at(3), Oldest: at(7)}, "e:3 cannot be resumed, the oldest that can is e:7"},
+		{watchcache.ExpiredError{Requested: at(9), Oldest: at(7), HoleEnd: at(12)}, "e:9 cannot be resumed, the changes after it are not known up to the relist at e:12"},
+		{watchcache.ExpiredError{Requested: at(9), Oldest: at(7)}, "it was at e:9 when the state was listed anew at e:7"},
+		{watchcache.ExpiredError{Requested: watchcache.Position{Epoch: "f", Revision: 9}, Oldest: at(7)}, "f:9 is of another epoch than e:7"},
+		{watchcache.ExpiredError{Oldest: at(7)}, "the zero Position is no place to resume after, the oldest is e:7"},
+	} {
+		if got, want := row.err.Error(), "watchcache: position expired: "+row.want; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
