@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
+	"iter"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -163,10 +164,14 @@ func (c *client) comeBack() error {
 	switch c.takes {
 	case byEvents:
 		c.gate = make(chan struct{})
-		go c.loop(watcher, c.gate)
+		go loop(c, watcher, watcher.Events(), c.gate, c.took)
 	case byBatches:
 		c.gate = make(chan struct{})
-		go c.batches(watcher, c.gate)
+		go loop(c, watcher, watcher.Batches(), c.gate, func(batch watchcache.Batch[int]) {
+			for _, ev := range batch.Events {
+				c.took(ev)
+			}
+		})
 	case byChannel:
 		c.channel = watcher.Channel(2)
 	}
@@ -227,29 +232,14 @@ func (c *client) take(n int) error {
 
 func (c *client) takeAll() error { return c.take(1 << 30) }
 
-// loop and batches run on goroutines of their own, while the plan's rests.
-func (c *client) loop(w *watchcache.Watcher[int], gate <-chan struct{}) {
-	for ev, err := range w.Events() {
+// loop ranges over a stream, on a goroutine of its own, while the plan's rests.
+func loop[E any](c *client, w *watchcache.Watcher[int], stream iter.Seq2[E, error], gate <-chan struct{}, took func(E)) {
+	for e, err := range stream {
 		if err != nil {
 			c.ended(err)
 			return
 		}
-		c.took(ev)
-		c.watched.Position(w.Position())
-		<-gate
-	}
-	c.fail("a loop ended without an error")
-}
-
-func (c *client) batches(w *watchcache.Watcher[int], gate <-chan struct{}) {
-	for batch, err := range w.Batches() {
-		if err != nil {
-			c.ended(err)
-			return
-		}
-		for _, ev := range batch.Events {
-			c.took(ev)
-		}
+		took(e)
 		c.watched.Position(w.Position())
 		<-gate
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -139,9 +140,12 @@ func TestALifeNoticesWhatIsWrong(t *testing.T) {
 	}
 	lose = 3
 	defer func() { lose = 0 }()
-	_, _, err := live(t, p)
-	if err == nil || !strings.Contains(err.Error(), "client 0") {
-		t.Errorf("an event was lost: %v", err)
+	restarted := plan{p.config, append(slices.Clone(p.steps), step{kind: doRestart})}
+	for _, p := range []plan{p, restarted} {
+		_, _, err := live(t, p)
+		if err == nil || !strings.Contains(err.Error(), "client 0") {
+			t.Errorf("an event was lost: %v", err)
+		}
 	}
 }
 

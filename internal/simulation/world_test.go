@@ -62,7 +62,8 @@ type process struct {
 	cache *watchcache.Cache[int]
 	check *watchcachetest.Checker[int]
 	stop  context.CancelFunc
-	ran   chan error
+	ran   chan struct{} // closed when Run has returned, with err
+	err   error
 }
 
 const mostClients = 200
@@ -147,18 +148,22 @@ func (w *world) start() error {
 		pacedStreamingRequesting{pacedStreaming{paced{watchcachetest.StreamingRequestingSource[int]{Source: w.source}}}},
 	}[w.config.variant]
 	ctx, stop := context.WithCancel(context.Background())
-	p := &process{cache: cache, check: check, stop: stop, ran: make(chan error, 1)}
-	go func() { p.ran <- cache.Run(ctx, check.Source(cache, source)) }()
+	p := &process{cache: cache, check: check, stop: stop, ran: make(chan struct{})}
+	go func() {
+		defer close(p.ran)
+		p.err = cache.Run(ctx, check.Source(cache, source))
+	}()
 	w.process = p
 	synctest.Wait()
 	return nil
 }
 
 // end ends the process, and whatever in it is not at rest then. Clients find out.
+// What is wrong with a process that has ended, it tells again.
 func (w *world) end() error {
 	p := w.process
 	p.stop()
-	ran := <-p.ran
+	<-p.ran
 	p.cache.Close()
 	synctest.Wait()
 	var wrong error
@@ -170,8 +175,8 @@ func (w *world) end() error {
 	synctest.Wait()
 	switch stats := p.cache.Stats(); {
 	case wrong != nil:
-	case !errors.Is(ran, context.Canceled):
-		wrong = fmt.Errorf("the run ended with %v", ran)
+	case !errors.Is(p.err, context.Canceled):
+		wrong = fmt.Errorf("the run ended with %v", p.err)
 	case stats.Watchers != 0:
 		wrong = fmt.Errorf("%d watchers are left", stats.Watchers)
 	default:
@@ -200,18 +205,13 @@ func (w *world) settle() error {
 		return fmt.Errorf("20 minutes after the last fault: %+v", status)
 	}
 	for _, c := range w.clients {
-		if err := c.comeBack(); err != nil {
-			return err
-		}
-		if err := c.takeAll(); err != nil {
-			return err
-		}
-		// A policy may have ended it while it was behind: then from where it is.
-		if err := c.comeBack(); err != nil {
-			return err
-		}
-		if err := c.takeAll(); err != nil {
-			return err
+		for range 2 { // a policy may have ended it while it was behind: then from where it is
+			if err := c.comeBack(); err != nil {
+				return err
+			}
+			if err := c.takeAll(); err != nil {
+				return err
+			}
 		}
 		if c.watcher == nil {
 			return fmt.Errorf("%s cannot come back", c.name)
@@ -296,11 +296,11 @@ func (w *world) do(s step) error {
 		unit := []time.Duration{time.Millisecond, time.Millisecond, time.Second, time.Minute}[s.a%4]
 		time.Sleep(time.Duration(1+s.b%1000) * unit / 10)
 	case doTrim:
-		return w.trim(uint64(s.a % 20))
+		return w.trim(s.a % 20)
 	case doBookmarks:
 		cache.RequestBookmarks()
 	case doLook:
-		return w.look(uint64(s.a % 20))
+		return w.look(s.a % 20)
 	case doJump:
 		w.clock.jump(s.a%100_000 - 50_000)
 	case doRestart:
@@ -391,11 +391,11 @@ func (w *world) changes(s step) []watchcache.Change[int] {
 	return changes
 }
 
-func (w *world) trim(by uint64) error {
+func (w *world) trim(by int) error {
 	p := w.process.cache
 	at := p.Position()
 	if by > 0 {
-		at.Revision, at.Part = at.Revision-min(at.Revision, by), 0
+		at.Revision, at.Part = below(at.Revision, by), 0
 	}
 	before := p.Oldest()
 	err := p.Trim(at)
@@ -409,7 +409,7 @@ func (w *world) trim(by uint64) error {
 }
 
 // look reads the state, now and in the past.
-func (w *world) look(back uint64) error {
+func (w *world) look(back int) error {
 	p := w.process
 	if status, _ := p.cache.Status(); !status.Ready {
 		return nil
@@ -417,7 +417,7 @@ func (w *world) look(back uint64) error {
 	now := p.cache.Snapshot()
 	p.check.Snapshot(now)
 	at := now.Position()
-	past, err := p.cache.SnapshotAt(at.Revision - min(at.Revision, back))
+	past, err := p.cache.SnapshotAt(below(at.Revision, back))
 	switch {
 	case err == nil:
 		p.check.Snapshot(past)
