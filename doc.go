@@ -32,9 +32,10 @@
 //     Nothing ends silently; nothing is dropped silently.
 //  6. Expired is honest. Resuming before Oldest or at another epoch ([ErrExpired]),
 //     or beyond the head ([ErrFuture]), fails at Watch with a typed error that
-//     carries what was asked and what is available. No events are delivered first. A client that may be ahead of
-//     this cache says so ([Start.AllowFuture]): it starts at once, and gets
-//     nothing at or below its position.
+//     carries what was asked and what is available. No events are delivered
+//     first. A client that may be ahead of this cache says so
+//     ([Start.AllowFuture]): it starts at once, and gets nothing at or below its
+//     position.
 //  7. Isolation. A slow, stalled, parked or ended watcher costs the writer and
 //     the other watchers nothing measurable. No user code (filter, index, policy,
 //     loop body) runs under a lock of the cache.

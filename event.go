@@ -26,36 +26,25 @@ const (
 	Reset
 )
 
-var eventTypes = [...]string{"None", "Added", "Modified", "Deleted", "Synced", "Bookmark", "Reset"}
+var eventTypes = names{"EventType", []string{"None", "Added", "Modified", "Deleted", "Synced", "Bookmark", "Reset"}}
 
 // String returns the name of the constant.
-func (t EventType) String() string {
-	if int(t) < len(eventTypes) {
-		return eventTypes[t]
-	}
-	return "EventType(?)"
-}
+func (t EventType) String() string { return eventTypes.of(uint8(t)) }
 
 // MarshalText returns the name of the constant, which is what it is in JSON.
 //
 // Errors: one that names a value which is none of the constants.
-func (t EventType) MarshalText() ([]byte, error) {
-	if int(t) >= len(eventTypes) {
-		return nil, fmt.Errorf("watchcache: there is no EventType %d", t)
-	}
-	return []byte(t.String()), nil
-}
+func (t EventType) MarshalText() ([]byte, error) { return eventTypes.marshal(uint8(t)) }
 
 // UnmarshalText parses the name of a constant, or "None" for 0.
 //
 // Errors: one that quotes what is no name of them; t is as it was then.
 func (t *EventType) UnmarshalText(text []byte) error {
-	i := slices.Index(eventTypes[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("watchcache: there is no EventType %.40q", text)
+	value, err := eventTypes.parse(text)
+	if err == nil {
+		*t = EventType(value)
 	}
-	*t = EventType(i)
-	return nil
+	return err
 }
 
 // Cause says why a key was [Deleted] for a watcher.
@@ -68,37 +57,54 @@ const (
 	LeftFilter
 )
 
-var causes = [...]string{"", "Removed", "LeftFilter"}
+var causes = names{"Cause", []string{"", "Removed", "LeftFilter"}}
 
 // String returns the name of the constant, or "" for none.
-func (c Cause) String() string {
-	if int(c) < len(causes) {
-		return causes[c]
-	}
-	return "Cause(?)"
-}
+func (c Cause) String() string { return causes.of(uint8(c)) }
 
 // MarshalText returns the name of the constant, or "" for none; this is what it is
 // in JSON.
 //
 // Errors: one that names a value which is none of the constants.
-func (c Cause) MarshalText() ([]byte, error) {
-	if int(c) >= len(causes) {
-		return nil, fmt.Errorf("watchcache: there is no Cause %d", c)
-	}
-	return []byte(causes[c]), nil
-}
+func (c Cause) MarshalText() ([]byte, error) { return causes.marshal(uint8(c)) }
 
 // UnmarshalText parses the name of a constant, or "" for none.
 //
 // Errors: one that quotes what is no name of them; c is as it was then.
 func (c *Cause) UnmarshalText(text []byte) error {
-	i := slices.Index(causes[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("watchcache: there is no Cause %.40q", text)
+	value, err := causes.parse(text)
+	if err == nil {
+		*c = Cause(value)
 	}
-	*c = Cause(i)
-	return nil
+	return err
+}
+
+// names are those of a type's constants, from 0 on.
+type names struct {
+	kind string
+	all  []string
+}
+
+func (n names) of(value uint8) string {
+	if int(value) < len(n.all) {
+		return n.all[value]
+	}
+	return n.kind + "(?)"
+}
+
+func (n names) marshal(value uint8) ([]byte, error) {
+	if int(value) >= len(n.all) {
+		return nil, fmt.Errorf("watchcache: there is no %s %d", n.kind, value)
+	}
+	return []byte(n.all[value]), nil
+}
+
+func (n names) parse(text []byte) (value uint8, err error) {
+	i := slices.Index(n.all, string(text))
+	if i < 0 {
+		return 0, fmt.Errorf("watchcache: there is no %s %.40q", n.kind, text)
+	}
+	return uint8(i), nil
 }
 
 // Event is one key's change inside a commit, as one watcher sees it, or one of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,13 @@ import (
 
 // Sections J, K and L: memory, scale, figures.
 
+// heap is what the heap has after a collection.
 func heap() uint64 {
-	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 func TestFieldJ1J3AnIdleCacheShrinksByItself(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,7 +37,7 @@ type storm struct {
 func TestStormsLeaveNothing(t *testing.T) {
 	ends := []string{"close", "shutdown", "shutdown cut short", "cancel", "leave"}
 	rounds := 2 * len(ends)
-	before := heapObjects()
+	before := heap()
 	for round := range rounds {
 		end := ends[round%len(ends)]
 		s := &storm{held: make(chan struct{}), raged: make(chan struct{})}
@@ -57,18 +56,9 @@ func TestStormsLeaveNothing(t *testing.T) {
 			t.Errorf("%s: %d of %d objects are kept", end, kept, len(objects))
 		}
 	}
-	if now := heapObjects(); now > before+200_000 {
+	if now := heap(); now > before+200_000 {
 		t.Errorf("%d bytes are retained, %d before", now, before)
 	}
-}
-
-// heapObjects is what the heap has after a collection.
-func heapObjects() uint64 {
-	runtime.GC()
-	runtime.GC()
-	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
 }
 
 // rage lets the storm rage until each of its goroutines has done enough, ends it,

@@ -227,7 +227,7 @@ func (c *Cache[T]) resumable(p Position) error {
 // holds mu.
 func (c *Cache[T]) expired(p Position) error {
 	err := &ExpiredError{Requested: p, Oldest: c.oldest}
-	if !err.foreign() && p.compare(c.oldest.Revision, c.oldest.Part) > 0 {
+	if !err.foreign() { // no hole reaches below oldest: see dropTo
 		err.HoleEnd = c.holeEnd(p.mark())
 	}
 	return err

@@ -31,6 +31,14 @@ type mutation struct {
 	name, fault, file, old, new string
 }
 
+// apply puts the fault into its file's text.
+func (m mutation) apply(whole string) (string, error) {
+	if n := strings.Count(whole, m.old); n != 1 || m.old == "" {
+		return "", fmt.Errorf("stands %d times in %s", n, m.file)
+	}
+	return strings.Replace(whole, m.old, m.new, 1), nil
+}
+
 // stages are what is run on a fault, until one fails: the cheapest first.
 var stages = []struct {
 	name string
@@ -162,10 +170,10 @@ func try(dir string, m mutation, check bool) (caught string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(whole), m.old); n != 1 || m.old == "" {
-		return "", fmt.Errorf("stands %d times in %s", n, m.file)
+	broken, err := m.apply(string(whole))
+	if err != nil {
+		return "", err
 	}
-	broken := strings.Replace(string(whole), m.old, m.new, 1)
 	if err := os.WriteFile(path, []byte(broken), 0o666); err != nil {
 		return "", err
 	}
