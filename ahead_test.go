@@ -57,7 +57,9 @@ func TestClientThatIsAheadDoesNotLag(t *testing.T) {
 				c.Put("k0", 100)
 				looks("at its position")
 				c.Put("k0", 101)
-				if ev, err := w.Next(t.Context()); err != nil || ev.Revision != 101 || ev.Prev != 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if ev, err := w.Next(ctx); err != nil || ev.Revision != 101 || ev.Prev != 100 {
 					t.Fatalf("%+v, %v; want the change at 101", ev, err)
 				}
 				for range 8 { // from now on it may be overrun

@@ -316,25 +316,39 @@ func TestStallLimitRestartsWithEveryEvent(t *testing.T) {
 
 // TestAPolicyMayWrite: it is asked after the writer has let go of everything.
 func TestAPolicyMayWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // fails if the policy waits for its writer
+	defer mustEnd(t, "the policy waits for the one who asks it")()
+	synctest.Test(t, func(t *testing.T) {
 		var c *cache
-		asked := 0
-		c = newCache(t, options{Capacity: 2, Stall: watchcache.StallFunc(watchcache.StallLimits{Lag: 1}, func(s watchcache.Stall) watchcache.Verdict {
-			if asked++; asked == 1 {
-				if _, err := c.Put("side", 1); err != nil {
+		asked := map[watchcache.Phase]bool{}
+		limits := watchcache.StallLimits{InitialIdle: time.Minute, Lag: 1}
+		c = newCache(t, options{Capacity: 2, Stall: watchcache.StallFunc(limits, func(s watchcache.Stall) watchcache.Verdict {
+			if !asked[s.Phase] {
+				asked[s.Phase] = true
+				if _, err := c.Put("side", len(asked)); err != nil {
 					t.Error(err)
 				}
 			}
 			return watchcache.VerdictResync
 		})})
-		w := mustWatch(t, c, watch{Start: watchcache.FromNow()})
-		apply(t, c, 0, "a=1")
-		if asked == 0 {
-			t.Error("the policy was not asked at its limit")
+		streams := mustWatch(t, c, watch{Start: watchcache.FromNow()})
+		apply(t, c, 0, "a=1") // asked by the writer
+		wantPending(t, streams, "reset@2 +a=1@1i +side=1@2i synced@2")
+		streams.Stop()
+		initial := mustWatch(t, c, watch{})
+		time.Sleep(2 * time.Minute) // asked by the watchdog
+		synctest.Wait()
+		wantPending(t, initial, "reset@3 +a=1@1i +side=2@3i synced@3")
+		initial.Stop()
+		if len(asked) != 2 {
+			t.Errorf("asked in %v; want in both phases", asked)
 		}
-		wantPending(t, w, "reset@2 +a=1@1i +side=1@2i synced@2")
-		w.Stop()
 	})
+}
+
+// mustEnd ends the process, and says why, if the test does not end: where goroutines
+// wait for a lock, nothing else can. Call it outside of the bubble.
+func mustEnd(t *testing.T, otherwise string) (ended func() bool) {
+	return time.AfterFunc(time.Minute, func() { panic(t.Name() + ": " + otherwise) }).Stop
 }
 
 // TestAFastConsumerThatBecomesSlowMoves: what a consumer takes without a

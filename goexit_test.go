@@ -13,10 +13,15 @@ import (
 // A callback that calls runtime.Goexit, as t.FailNow does, takes its goroutine and
 // nothing else: no lock, no timer, no channel stays behind.
 func TestCallbackThatEndsItsGoroutine(t *testing.T) {
-	lost := func(f func()) { // runs f where it may end its goroutine
+	lost := func(t *testing.T, f func()) { // runs f where it may end its goroutine
+		t.Helper()
 		done := make(chan struct{})
 		go func() { defer close(done); f() }()
-		<-done
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatal("a write waits for one whose goroutine has ended")
+		}
 	}
 	armed := false
 	exit := func() {
@@ -29,10 +34,12 @@ func TestCallbackThatEndsItsGoroutine(t *testing.T) {
 		armed = false
 		at := c.Position()
 		at.Revision++
-		if _, err := c.Apply(Commit[int]{Revision: at.Revision, Changes: puts(1, 0)}); err != nil || c.Position() != at {
-			t.Errorf("the next commit: %v, at %v; want %v", err, c.Position(), at)
-		}
-		c.Close()
+		lost(t, func() {
+			if _, err := c.Apply(Commit[int]{Revision: at.Revision, Changes: puts(1, 0)}); err != nil || c.Position() != at {
+				t.Errorf("the next commit: %v, at %v; want %v", err, c.Position(), at)
+			}
+			c.Close()
+		})
 	}
 	none := func(yield func(Item[int], error) bool) { yield(Item[int]{Key: "k0", Object: 7}, nil) }
 	for name, opts := range map[string]Options[int]{
@@ -47,8 +54,8 @@ func TestCallbackThatEndsItsGoroutine(t *testing.T) {
 			c.Replace(Position{Revision: 1}, none)
 			c.Apply(Commit[int]{Revision: 2, Changes: puts(1, 0)})
 			armed = true
-			lost(func() { c.Apply(Commit[int]{Revision: 3, Changes: puts(1, 0)}) })
-			lost(func() { c.Replace(Position{Revision: c.Position().Revision + 1}, none) })
+			lost(t, func() { c.Apply(Commit[int]{Revision: 3, Changes: puts(1, 0)}) })
+			lost(t, func() { c.Replace(Position{Revision: c.Position().Revision + 1}, none) })
 			writes(t, c)
 		})
 	}
@@ -67,7 +74,7 @@ func TestCallbackThatEndsItsGoroutine(t *testing.T) {
 			watchers = append(watchers, w)
 		}
 		armed = true
-		lost(func() { c.Apply(Commit[int]{Changes: puts(3, 0)}) })
+		lost(t, func() { c.Apply(Commit[int]{Changes: puts(3, 0)}) })
 		for _, w := range watchers {
 			ended(t, w)
 		}
@@ -115,7 +122,7 @@ func TestCallbackThatEndsItsGoroutine(t *testing.T) {
 		for _, filter := range []func(string, int) bool{nil, func(string, int) bool { exit(); return true }} {
 			armed = true
 			w, _ := c.Watch(context.Background(), WatchOptions[int]{Filter: filter})
-			lost(func() {
+			lost(t, func() {
 				for range w.Events() {
 					exit()
 				}

@@ -216,6 +216,9 @@ func what(out []byte) string {
 	}
 	if m := crashed.FindSubmatch(out); m != nil {
 		reason := strings.TrimSpace(string(m[2]))
+		if test, _, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(test, "Test") {
+			return test // it knows by itself when it would hang
+		}
 		if strings.Contains(reason, "timed out") {
 			reason = "hangs"
 		}
