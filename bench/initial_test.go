@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/watchcache/watchcache/bench/peer"
+)
+
+var stateSizes = []int{10_000, 100_000, 1_000_000}
+
+// BenchmarkInitial: a new watcher gets the state. How long until it has the first
+// object and, for each of them, until it has the last; what it allocates.
+func BenchmarkInitial(b *testing.B) {
+	each(b, peer.Initial, func(b *testing.B, p peer.Peer) {
+		with(b, p, "objects", stateSizes, func(b *testing.B, n int) {
+			f := newFleet(b, p, peer.Config{Initial: objects(n)})
+			defer f.close()
+			var first time.Duration
+			rounds, begin := 0, now()
+			for b.Loop() {
+				start := time.Now()
+				takeState(b, f.store, n, func() { first += time.Since(start) })
+				rounds++
+			}
+			begin.per(b, rounds*n, "object")
+			b.ReportMetric(float64(first)/1e3/float64(rounds), "first-µs")
+		})
+	})
+}
+
+// takeState starts a watcher that takes the state of n objects, and leaves.
+func takeState(b *testing.B, store peer.Store, n int, first func()) {
+	w, err := store.Watch(peer.Start{State: true})
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	got := 0
+	if err := w.Each(func(int64, int64) bool {
+		if got++; got == 1 {
+			first()
+		}
+		return got < n
+	}); err != nil {
+		b.Errorf("after %d objects: %v", got, err)
+	}
+}
+
+// BenchmarkInitialWriter: how long a writer is held up, at the most, while watchers
+// start together and take the state of 100,000 objects: in each of the rounds, and on
+// average over them. With watchers=0 it is undisturbed.
+func BenchmarkInitialWriter(b *testing.B) {
+	each(b, peer.Initial, func(b *testing.B, p peer.Peer) {
+		n := 100_000
+		if p.MaxObjects > 0 || testing.Short() {
+			n = 10_000
+		}
+		with(b, p, "watchers", []int{0, 10, 50}, func(b *testing.B, watchers int) {
+			f := newFleet(b, p, peer.Config{Initial: objects(n)})
+			defer f.close()
+			f.watch(1, 0) // else a store that only queues would have no end of its queue
+			f.burst(1)
+			var sum, slowest time.Duration
+			rounds := 0
+			for b.Loop() {
+				held := f.heldUp(watchers, n)
+				sum, slowest = sum+held, max(slowest, held)
+				rounds++
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(sum)/1e3/float64(rounds), "held-up-µs")
+			b.ReportMetric(float64(slowest)/1e3, "slowest-µs")
+		})
+	})
+}
+
+const writesAtATime = 10
+
+// heldUp writes until the watchers have the state, and returns the slowest write.
+// Undisturbed, it writes for 50 ms.
+func (f *fleet) heldUp(watchers, n int) (slowest time.Duration) {
+	var all sync.WaitGroup
+	var over atomic.Bool
+	if watchers == 0 {
+		time.AfterFunc(50*time.Millisecond, func() { over.Store(true) })
+	}
+	for range watchers {
+		all.Go(func() { takeState(f.b, f.store, n, func() {}) })
+	}
+	go func() {
+		if all.Wait(); watchers > 0 {
+			over.Store(true)
+		}
+	}()
+	for !over.Load() {
+		f.aim(writesAtATime)
+		for range writesAtATime {
+			begin := time.Now()
+			f.put()
+			slowest = max(slowest, time.Since(begin))
+		}
+		f.await()
+		time.Sleep(100 * time.Microsecond)
+	}
+	return slowest
+}

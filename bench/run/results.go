@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// results are what the benchmarks said.
+type results struct {
+	head  []string // "what: value"
+	lines []line
+}
+
+// line is one benchmark at one setting, with the values of all rounds.
+type line struct {
+	name    string            // without Benchmark
+	setting map[string]string // peer, watchers, …
+	key     string            // name and setting as they were
+	values  map[string][]float64
+}
+
+// parse reads the format that go test -bench writes.
+func parse(r io.Reader) (*results, error) {
+	var all results
+	index := map[string]int{}
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		text := lines.Text()
+		fields := strings.Fields(text)
+		if what, _, ok := strings.Cut(text, ": "); ok && !strings.HasPrefix(text, "Benchmark") && !strings.Contains(what, " ") {
+			if !slices.Contains(all.head, text) {
+				all.head = append(all.head, text)
+			}
+			continue
+		}
+		if len(fields) < 4 || !strings.HasPrefix(text, "Benchmark") {
+			continue
+		}
+		key := fields[0]
+		if i := strings.LastIndex(key, "-"); i >= 0 {
+			if _, err := strconv.Atoi(key[i+1:]); err == nil {
+				key = key[:i] // GOMAXPROCS
+			}
+		}
+		at, known := index[key]
+		if !known {
+			at = len(all.lines)
+			index[key] = at
+			all.lines = append(all.lines, newLine(key))
+		}
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w", text, err)
+			}
+			unit := fields[i+1]
+			all.lines[at].values[unit] = append(all.lines[at].values[unit], value)
+		}
+	}
+	if len(all.lines) == 0 {
+		return nil, fmt.Errorf("no benchmark in it")
+	}
+	return &all, nil
+}
+
+func newLine(key string) line {
+	parts := strings.Split(strings.TrimPrefix(key, "Benchmark"), "/")
+	l := line{name: parts[0], key: key, setting: map[string]string{}, values: map[string][]float64{}}
+	for _, part := range parts[1:] {
+		what, value, _ := strings.Cut(part, "=")
+		l.setting[what] = value
+	}
+	return l
+}
+
+// median returns the median of a unit's values; false: there is none.
+func (l line) median(unit string) (float64, bool) {
+	values := slices.Sorted(slices.Values(l.values[unit]))
+	if len(values) == 0 {
+		return 0, false
+	}
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2, true
+}
+
+// view is one figure by size, for each peer: a table, and a chart.
+type view struct {
+	file, title string
+	bench       string
+	where       map[string]string // settings that are the same
+	by          string            // the setting that differs
+	unit        string
+	what        string // the unit in words
+}
+
+var views = []view{
+	{"saturated", "Saturated fan-out", "Saturated", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"saturated-wall", "Saturated fan-out, time", "Saturated", nil, "watchers", "ns/delivery", "ns a delivery"},
+	{"saturated-allocs", "Saturated fan-out, allocations", "Saturated", nil, "watchers", "allocs/delivery", "allocations a delivery"},
+	{"paced-1000", "Paced: 1,000 events a second", "Paced", map[string]string{"rate": "1000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"paced-1000-p99", "Paced: 1,000 events a second, latency", "Paced", map[string]string{"rate": "1000"}, "watchers", "p99-µs", "p99 in µs"},
+	{"paced-10000", "Paced: 10,000 events a second", "Paced", map[string]string{"rate": "10000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"paced-10000-p99", "Paced: 10,000 events a second, latency", "Paced", map[string]string{"rate": "10000"}, "watchers", "p99-µs", "p99 in µs"},
+	{"elsewhere", "One event, with watchers of other keys", "Elsewhere", nil, "watchers", "cpu-ns/event", "CPU ns an event"},
+	{"slow-100", "A healthy watcher beside stalled ones, 100 events a second", "Slow", map[string]string{"rate": "100", "reconnect": "false"}, "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"slow-1000", "A healthy watcher beside stalled ones, 1,000 events a second", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"slow-1000-commit", "The slowest commit beside stalled watchers, 1,000 events a second", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "slowest-commit-µs", "µs"},
+	{"reconnect-100", "… that reconnect every 500 ms, 100 events a second", "Slow", map[string]string{"rate": "100", "reconnect": "true"}, "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"reconnect-1000", "… that reconnect every 500 ms, 1,000 events a second", "Slow", map[string]string{"rate": "1000", "reconnect": "true"}, "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"initial", "Initial state", "Initial", nil, "objects", "ns/object", "ns an object"},
+	{"initial-first", "Initial state: the first object", "Initial", nil, "objects", "first-µs", "µs"},
+	{"initial-allocs", "Initial state: allocations", "Initial", nil, "objects", "allocs/object", "allocations an object"},
+	{"held-up", "A writer's slowest write while watchers start together", "InitialWriter", nil, "watchers", "held-up-µs", "µs"},
+	{"idle-watcher", "A watcher that waits", "Memory", map[string]string{"of": "watcher"}, "watchers", "B/watcher", "bytes"},
+	{"event", "An event in history, with its object", "Memory", map[string]string{"of": "event"}, "", "B/event", "bytes"},
+	{"resume", "Resume over 50,000 events", "Resume", nil, "", "ns/event", "ns an event"},
+	{"replay", "A real history, 100 watchers", "Replay", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"lost", "Events lost, saturated", "Saturated", nil, "watchers", "lost-events", "events"},
+	{"ended", "Watchers ended, saturated", "Saturated", nil, "watchers", "ended-watchers", "watchers"},
+}
+
+// cell is a view's value for a peer at a size.
+type cell struct {
+	peer string
+	size int
+	v    float64
+}
+
+// cells returns what a view shows, in the order of the results.
+func (v view) cells(all *results) []cell {
+	var out []cell
+	for _, l := range all.lines {
+		if l.name != v.bench || !l.is(v.where) {
+			continue
+		}
+		size := 0
+		if v.by != "" {
+			n, err := strconv.Atoi(l.setting[v.by])
+			if err != nil {
+				continue
+			}
+			size = n
+		}
+		if value, ok := l.median(v.unit); ok {
+			out = append(out, cell{l.setting["peer"], size, value})
+		}
+	}
+	return out
+}
+
+func (l line) is(where map[string]string) bool {
+	for what, value := range where {
+		if l.setting[what] != value {
+			return false
+		}
+	}
+	return true
+}
