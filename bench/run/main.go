@@ -1,9 +1,9 @@
 // Command run runs every case of the comparison, and writes what comes out to
 // results/: what the benchmarks said, as benchstat reads it, tables, and charts.
 //
-//	GOWORK=off go run ./run            # everything: three rounds, about 45 minutes
-//	GOWORK=off go run ./run -rounds 1 -bench Saturated -out /tmp/results
-//	GOWORK=off go run ./run -draw      # tables and charts of what is there
+//	go run ./run            # everything: three rounds, about 45 minutes
+//	go run ./run -rounds 1 -bench Saturated -out /tmp/results
+//	go run ./run -draw      # tables and charts of what is there
 //
 // A round is one process with all peers in it. Exit status 1: a case failed.
 package main

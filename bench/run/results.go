@@ -113,6 +113,7 @@ var views = []view{
 	{"initial-first", "Initial state: the first object", "Initial", nil, "objects", "first-µs", "µs"},
 	{"initial-allocs", "Initial state: allocations", "Initial", nil, "objects", "allocs/object", "allocations an object"},
 	{"held-up", "A writer's slowest write while watchers start together", "InitialWriter", nil, "watchers", "held-up-µs", "µs"},
+	{"held-up-ended", "Of the watchers that start together: ended before they have the state", "InitialWriter", nil, "watchers", "ended/watcher", "share of the watchers"},
 	{"idle-watcher", "A watcher that waits", "Memory", map[string]string{"of": "watcher"}, "watchers", "B/watcher", "bytes"},
 	{"event", "An event in history, with its object", "Memory", map[string]string{"of": "event"}, "", "B/event", "bytes"},
 	{"resume", "Resume over 50,000 events", "Resume", nil, "", "ns/event", "ns an event"},
