@@ -107,8 +107,9 @@ func (w *Watcher[T]) TryNext() (Event[T], bool, error) {
 }
 
 // Wait returns a channel that is closed when there is something to take, or the
-// watcher has ended; it is closed already if that is so now. With a Filter it may
-// also be closed for a change that the filter rejects: TryNext tells.
+// watcher has ended; it is closed already if that is so now. It may also be closed
+// for what turns out to be nothing: a change that a Filter rejects, changes that Coalesce
+// joins to none, a bookmark that would say nothing new. TryNext tells.
 func (w *Watcher[T]) Wait() <-chan struct{} {
 	own := w.own.Arm()
 	w.group.WakeOne(&w.own)

@@ -276,7 +276,7 @@ func TestErrorsThatEndWatchers(t *testing.T) {
 		{what: "numbered anew", end: replaces(foreign), all: true, want: &watchcache.ExpiredError{Requested: at(1), Oldest: foreign}, endings: watchcache.Endings{Expired: 1}},
 		{what: "listed anew", opts: options{Relist: watchcache.RelistExpire}, end: replaces(at(9)), all: true,
 			want: &watchcache.ExpiredError{Requested: at(1), Oldest: at(9)}, endings: watchcache.Endings{Expired: 1}},
-		{what: "listed with a difference at the head", end: replaces(at(1)), all: true,
+		{what: "listed with a difference at a part of the head's revision", end: replaces(continued), all: true,
 			want: &watchcache.ExpiredError{Requested: at(1), Oldest: continued}, endings: watchcache.Endings{Expired: 1}},
 		{what: "stalled", end: func(*testing.T, *cache, *watcher, cancel) { time.Sleep(watchcache.DefaultInitialIdle) }, late: true,
 			want: &watchcache.StalledError{Phase: watchcache.PhaseInitial, Idle: watchcache.DefaultInitialIdle}, endings: watchcache.Endings{Stalled: 1}},

@@ -47,15 +47,8 @@ type pastInterval struct {
 // ReadPast reads past states and history.
 func (m *machine) ReadPast(t *rapid.T) {
 	revision := m.drawRevision(t)
-	at := Position{Epoch: m.model.epoch, Revision: revision}
-	if revision == m.model.head.Revision {
-		at = m.model.head
-	}
-	m.readSince(t, at)
-	want := m.model.resumable(at)
-	if revision == m.model.oldest.Revision {
-		want = nil // of this revision nothing but whole parts was dropped
-	}
+	want := m.model.reaches(revision)
+	m.readSince(t, revision)
 	s, err := m.c.SnapshotAt(revision)
 	if !errors.Is(err, want) {
 		t.Fatalf("SnapshotAt(%d) in [%v, %v]: %v, want %v", revision, m.model.oldest, m.model.head, err, want)
@@ -63,7 +56,7 @@ func (m *machine) ReadPast(t *rapid.T) {
 	if err != nil {
 		return
 	}
-	at = s.Position()
+	at := s.Position()
 	if err := m.model.resumable(at); err != nil || at.Revision != revision {
 		t.Fatalf("SnapshotAt(%d) is at %v, want a position of that revision that can be resumed (%v)", revision, at, err)
 	}
@@ -78,23 +71,24 @@ func (m *machine) ReadPast(t *rapid.T) {
 	}
 }
 
-func (m *machine) readSince(t *rapid.T, at Position) {
-	interval, err := m.c.Since(at.Revision)
-	if want := m.model.resumable(at); !errors.Is(err, want) {
-		t.Fatalf("Since(%d) in [%v, %v]: %v, want %v", at.Revision, m.model.oldest, m.model.head, err, want)
+func (m *machine) readSince(t *rapid.T, revision uint64) {
+	interval, err := m.c.Since(revision)
+	if want := m.model.reaches(revision); !errors.Is(err, want) {
+		t.Fatalf("Since(%d) in [%v, %v]: %v, want %v", revision, m.model.oldest, m.model.head, err, want)
 	}
 	if err == nil {
 		var want []Event[thing]
-		for _, c := range m.model.commits[m.model.after(at):] {
+		for _, c := range m.model.commits[m.model.after(Position{Revision: revision, Part: math.MaxUint32}):] {
 			events, _ := selection{}.events(c)
 			want = append(want, events...)
 		}
-		if after, upTo := interval.Bounds(); after != at || upTo != m.model.head || interval.Len() != len(want) {
-			t.Fatalf("Since(%v) has bounds %v, %v and %d events, want %v, %v and %d", at, after, upTo, interval.Len(), at, m.model.head, len(want))
+		after, upTo := interval.Bounds()
+		if after.Revision != revision || m.model.resumable(after) != nil || upTo != m.model.head || interval.Len() != len(want) {
+			t.Fatalf("Since(%d) has bounds %v, %v and %d events, want what can be resumed, %v and %d", revision, after, upTo, interval.Len(), m.model.head, len(want))
 		}
 		m.past = append(m.past, pastInterval{interval, want})
 		if events, err := collect(interval); err != nil || !slices.Equal(events, want) {
-			t.Fatalf("Since(%v) gives %+v, %v, want %+v", at, events, err, want)
+			t.Fatalf("Since(%d) gives %+v, %v, want %+v", revision, events, err, want)
 		}
 	}
 	for _, p := range m.past { // older ones give what they said, or say that it is gone

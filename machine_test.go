@@ -172,14 +172,18 @@ func (m *machine) Relist(t *rapid.T) {
 	if !m.model.relists {
 		return
 	}
-	at := Position{Revision: m.model.head.Revision}
+	at := Position{Revision: m.model.head.Revision, Part: m.model.head.Part}
 	switch rapid.SampledFrom([]string{"higher", "higher", "same", "lower", "foreign"}).Draw(t, "relist") {
 	case "higher":
 		at.Revision += rapid.Uint64Range(1, 6).Draw(t, "higher by")
+		at.Part = 0
 		if chance(t, 3, "part") {
 			at.Part = rapid.Uint32Range(1, 3).Draw(t, "part")
 		}
+	case "same":
+		at.Part = rapid.Uint32Range(0, at.Part+2).Draw(t, "the head's part, or another")
 	case "lower":
+		at.Part = 0
 		at.Revision -= min(at.Revision, rapid.Uint64Range(1, 4).Draw(t, "lower by"))
 	case "foreign":
 		at.Epoch = rapid.SampledFrom([]string{"e", "f", "g"}).Draw(t, "epoch")
@@ -194,20 +198,21 @@ func (m *machine) relist(t *rapid.T, at Position) {
 		t.Fatalf("Replace(%v, %v): %v", at, items, err)
 	}
 	was, named := m.model, m.c.Position().Epoch
-	epoch := was.epoch
-	lower := (at.Epoch == "" || at.Epoch == was.epoch || at.Epoch == was.sourceEpoch) && at.Revision < was.head.Revision &&
-		(at.Revision > 0 || was.mirror)
+	epoch, head, oldest := was.epoch, was.head, was.oldest
+	native := was.ready && (at.Epoch == "" || at.Epoch == was.epoch || at.Epoch == was.sourceEpoch) && (at.Revision > 0 || was.mirror)
 	again := at.Epoch != "" && at.Epoch != epoch && at.Epoch != was.sourceEpoch && m.left[at.Epoch]
 	if was.ready && at.Epoch != "" && at.Epoch != epoch && at.Epoch != was.sourceEpoch {
 		m.left[was.sourceEpoch] = true
 	}
 	was.relist(at, items, named, time.Now())
+	// The source's numbering, and a position that was given out already.
+	lower := native && !before(head, at) && was.oldest != oldest
 	switch {
 	case again && m.epochs[named]:
 		t.Fatalf("after Replace at %v, whose epoch was left before, the epoch is %q, want one that never was", at, named)
 	case again:
 	case lower && m.epochs[named]:
-		t.Fatalf("after Replace at the lower %v the epoch is %q, want one that never was", at, named)
+		t.Fatalf("after Replace at %v, at or before the head, the epoch is %q, want one that never was", at, named)
 	case !lower && at.Epoch != "" && at.Epoch != was.sourceEpoch && at.Epoch != epoch:
 		t.Fatalf("after Replace at %v the source's epoch is %q", at, was.sourceEpoch)
 	}

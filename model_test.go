@@ -151,7 +151,7 @@ func (m *model) progress(revision uint64) {
 }
 
 // relist makes a listing the state. Should it begin a new epoch, that is called
-// named: a cache makes the name up when revisions go back.
+// named: a cache makes the name up when positions are given out again.
 func (m *model) relist(at Position, items []Item[thing], named string, now time.Time) {
 	if at.Epoch == "" || at.Epoch == m.epoch {
 		at.Epoch = m.sourceEpoch
@@ -164,14 +164,14 @@ func (m *model) relist(at Position, items []Item[thing], named string, now time.
 		listing[item.Key] = item
 	}
 	foreign := at.Epoch != m.sourceEpoch
-	higher := m.ready && !foreign && at.Revision > m.head.Revision
-	same := m.ready && !foreign && at.Revision == m.head.Revision
+	further := m.ready && !foreign && before(m.head, at)
+	atHead := m.ready && !foreign && at.Revision == m.head.Revision
 	sourceEpoch := at.Epoch
 	at.Epoch = m.epoch
 	c := m.difference(at, listing, now)
 	switch {
-	case same && len(c.changes) == 0:
-	case higher && !m.expire:
+	case atHead && !further && len(c.changes) == 0:
+	case further && !m.expire && !(atHead && len(c.changes) > 0):
 		hole := pastHole{m.head, at}
 		for _, w := range m.watchers {
 			if w.future && before(m.head, w.start) && before(w.start, at) {
@@ -181,10 +181,7 @@ func (m *model) relist(at Position, items []Item[thing], named string, now time.
 		m.holes = append(m.holes, hole)
 		m.append(c, now)
 	default:
-		if same {
-			at.Part = m.head.Part + 1 // what could be resumed at this revision cannot any more
-		}
-		if !same && !higher {
+		if !further {
 			m.sourceEpoch, at.Epoch = sourceEpoch, named
 		}
 		m.renew(at, listing, now)
@@ -347,6 +344,22 @@ func (m *model) resumable(p Position) error {
 		return ErrFuture
 	case in:
 		return ErrExpired
+	}
+	return nil
+}
+
+// reaches is resumable for a whole revision, with all of its parts.
+func (m *model) reaches(revision uint64) error {
+	switch {
+	case revision < m.oldest.Revision:
+		return ErrExpired
+	case revision > m.head.Revision:
+		return ErrFuture
+	}
+	for _, h := range m.holes {
+		if h.after.Revision < revision && revision < h.upTo.Revision {
+			return ErrExpired
+		}
 	}
 	return nil
 }

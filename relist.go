@@ -97,7 +97,7 @@ func (c *Cache[T]) replaceInTurn(at Position, listing state[T]) error {
 	if err != nil {
 		return err
 	}
-	hole := at.Revision > c.head.Revision
+	hole := c.head.compare(at.Revision, at.Part) < 0
 	switch {
 	case !hole && len(ops) == 0:
 		now := c.watchdog.Now()
@@ -108,13 +108,7 @@ func (c *Cache[T]) replaceInTurn(at Position, listing state[T]) error {
 		}
 		c.progressed = now
 		return nil
-	case !hole || c.opts.Relist == RelistExpire:
-		if !hole {
-			if c.head.Part == math.MaxUint32 {
-				return &RevisionError{at.Revision, c.head.Revision}
-			}
-			at.Part = c.head.Part + 1 // what was resumable at this revision is not any more
-		}
+	case !hole, c.opts.Relist == RelistExpire, at.Revision == c.head.Revision && len(ops) > 0:
 		return c.renew(at, listing)
 	}
 	b.relist = &relist{after: c.head.mark(), upTo: at.mark(), seq: c.ring.tail}
@@ -225,9 +219,10 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 		epoch = at.Epoch + "~" + newEpoch() // it was left before: the same
 	case at.Epoch != c.sourceEpoch:
 		epoch = at.Epoch
-	case c.ready && at.Revision < c.head.Revision:
-		// A restored backup under its old name: revisions are given out a second
-		// time, so that positions from before must not be taken for new ones.
+	case c.ready && c.head.compare(at.Revision, at.Part) >= 0:
+		// A restored backup under its old name, or a source that shows another state
+		// at the same position: positions are given out a second time, so that those
+		// from before must not be taken for new ones.
 		epoch = at.Epoch + "~" + newEpoch()
 	}
 	now := c.opts.Clock.Now()

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,9 @@ const (
 
 // SnapshotAt returns the state as it was at a revision of the current epoch,
 // exact in every item and its revision. It undoes history, in O(events undone),
-// once: asked again for the same revision, it returns the same snapshot while
-// history reaches it, for a minute after the last use at the most, and of the four
-// revisions that were asked for last.
+// once: asked again for the same past revision, it returns the same snapshot while
+// history reaches it, of the four revisions that were asked for last. It lets go of
+// what was not asked for in a minute; after Close it does so no more.
 //
 // Errors: ErrExpired ([ExpiredError]) if history does not reach back so far, or if
 // nothing is known of that revision because it lies in the hole of a relist;
@@ -74,13 +75,47 @@ func (c *Cache[T]) snapshotNear(revision uint64) (*Snapshot[T], error) {
 	return c.rewound.find(c, at), nil
 }
 
-// reaches is resumable for a whole revision: of the oldest one, history has to
-// have dropped nothing but whole parts.
+// reaches tells whether history reaches back to the end of a whole revision. The
+// caller holds mu.
 func (c *Cache[T]) reaches(at Position) error {
-	if c.ready && at.Epoch == c.epoch && at.Revision == c.oldest.Revision {
-		return nil
+	switch {
+	case !c.ready:
+		return ErrNotReady
+	case at.Epoch != c.epoch || at.Revision < c.oldest.Revision:
+		return c.expired(at)
+	case at.Revision > c.head.Revision:
+		return &FutureError{Requested: at, Head: c.head}
 	}
-	return c.resumable(at)
+	for i := range c.relists {
+		if hole := &c.relists[i]; hole.after.revision < at.Revision && at.Revision < hole.upTo.revision {
+			return c.expired(at)
+		}
+	}
+	return nil
+}
+
+// endOf returns the last position at a revision that reaches allows: nothing that
+// history has at that revision lies beyond it. The caller holds mu.
+func (c *Cache[T]) endOf(revision uint64) Position {
+	if revision == c.head.Revision {
+		return c.head
+	}
+	end := Position{Epoch: c.epoch, Revision: revision}
+	next := c.ring.after(Position{Revision: revision, Part: math.MaxUint32})
+	if next > c.ring.oldest.Load() {
+		if chunk, i := c.ring.find(next - 1); chunk.slots[i].Revision == revision {
+			end.Part = chunk.part(i)
+		}
+	}
+	if revision == c.oldest.Revision {
+		end.Part = max(end.Part, c.oldest.Part)
+	}
+	for i := range c.relists {
+		if upTo := c.relists[i].upTo; upTo.revision == revision {
+			end.Part = max(end.Part, upTo.part)
+		}
+	}
+	return end
 }
 
 // rewind undoes history from the current state back to a revision.
@@ -93,11 +128,7 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 	now := c.snapshotLocked()
 	now.lease.pin() // the past state shares its nodes
 	head, oldest := c.ring.head.Load(), c.ring.oldest.Load()
-	oldestPart := c.oldest.Part
-	if c.oldest.Revision != revision {
-		oldestPart = 0
-	}
-	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: Position{Epoch: c.epoch, Revision: revision}}
+	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: c.endOf(revision)}
 	holes := append([]relist(nil), c.relists...)
 	c.mu.Unlock()
 	expired := func() error {
@@ -113,7 +144,6 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 			holes = holes[:n]
 		}
 		if seq == oldest {
-			s.position.Part = oldestPart
 			break
 		}
 		chunk, i := c.ring.find(seq - 1)
@@ -122,9 +152,6 @@ func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 		}
 		slot := &chunk.slots[i]
 		if slot.Revision <= revision {
-			if slot.Revision == revision {
-				s.position.Part = chunk.part(i)
-			}
 			break
 		}
 		var before *derived

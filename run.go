@@ -50,6 +50,7 @@ func (c *Cache[T]) Run(ctx context.Context, source Source[T]) error {
 		return ErrClosed
 	}
 	defer c.setStatus(func(s *Status) { s.Connected = false })
+	c.moved.Fire() // who waits for a revision can ask this source for progress
 	r := run[T]{c: c, source: source, backoff: backoff.Backoff{First: backoffFirst, Most: backoffMost}}
 	for {
 		err := r.attempt(ctx)

@@ -68,7 +68,8 @@ func (v Verdict) String() string {
 // the cache. Limits is called once, by Watch, or by New
 // for Options.Stall. Judge is called on the goroutine
 // that found the stall: the writer whose commit overran or out-ran the watcher,
-// right after it has let go of its locks, or the cache's watchdog. It must not
+// right after it has let go of its locks, the cache's watchdog, or, where history is
+// shorter than the initial phase was, the consumer. It must not
 // block: it would hold up that writer, or other judgements. A panic in Judge ends
 // the watcher that it was asked about, with a [PanicError].
 //
@@ -100,8 +101,9 @@ type StallLimits struct {
 	// StreamIdle: while streaming, something to take and nothing taken for this
 	// long. 0: never.
 	StreamIdle time.Duration
-	// Lag: while streaming, this many events of its selection behind; asked again
-	// each time that it has fallen as many further behind. 0: only when history
+	// Lag: while streaming, this many events of its selection behind; asked when a commit
+	// brings it there, and again each time that it has fallen as many further behind.
+	// Who is behind by more when it begins to stream is asked with the next commit. 0: only when history
 	// is about to drop what the watcher needs, which is always asked.
 	Lag int
 }

@@ -2,12 +2,15 @@ package watchcache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"weak"
 
 	"go.uber.org/goleak"
@@ -198,6 +201,83 @@ func (s *storm) watch(ctx context.Context, r *rand.Rand) {
 			if _, ok, err := w.TryNext(); err != nil || !ok {
 				break
 			}
+		}
+		w.Stop()
+	}
+}
+
+// A watcher that resumes with a selection of its own looks through history, without a
+// lock; a shutdown meanwhile cannot tell what it has to get, and leaves it that.
+func TestShutdownWhileAWatcherLooksThroughHistory(t *testing.T) {
+	const others = 100_000
+	for range 10 {
+		c, _ := watchcache.New(watchcache.Options[int]{Capacity: 2 * others})
+		c.Put("mine", 1)
+		changes := make([]watchcache.Change[int], 1000)
+		for i := range changes {
+			changes[i] = watchcache.Change[int]{Key: "x", Object: i}
+		}
+		for range others / len(changes) {
+			c.Apply(watchcache.Commit[int]{Changes: changes})
+		}
+		var shutdown sync.WaitGroup
+		shutdown.Go(func() {
+			for c.Stats().Watchers == 0 { // until it is registered
+				runtime.Gosched()
+			}
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		w, err := c.Watch(t.Context(), watchcache.WatchOptions[int]{
+			Key: "mine", Bookmarks: time.Hour, Start: watchcache.After(watchcache.Position{Epoch: c.Position().Epoch}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var took []watchcache.EventType
+		for ev, err := range w.Events() {
+			if err == nil {
+				took = append(took, ev.Type)
+			} else if !errors.Is(err, watchcache.ErrClosed) {
+				t.Errorf("ended with %v", err)
+			}
+		}
+		if !slices.Equal(took, []watchcache.EventType{watchcache.Added, watchcache.Bookmark}) {
+			t.Errorf("took %v; want what was committed, and a last bookmark", took)
+		}
+		shutdown.Wait()
+	}
+}
+
+// What a watcher has planned is there before anybody can find the watcher, and is not
+// looked at by Watch once the watchdog may: the race detector tells.
+func TestPlansAreOfOneGoroutineAtATime(t *testing.T) {
+	for range 300 {
+		c, _ := watchcache.New(watchcache.Options[int]{})
+		var shutdown sync.WaitGroup
+		shutdown.Go(func() {
+			for c.Stats().Watchers == 0 {
+			}
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		w, err := c.Watch(t.Context(), watchcache.WatchOptions[int]{Bookmarks: time.Hour, Start: watchcache.FromNow()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range w.Events() {
+		}
+		shutdown.Wait()
+	}
+	c, _ := watchcache.New(watchcache.Options[int]{})
+	defer c.Close()
+	atOnce := watchcache.StallFunc(watchcache.StallLimits{InitialIdle: 1}, func(watchcache.Stall) watchcache.Verdict { return watchcache.VerdictWait })
+	for range 1000 {
+		w, err := c.Watch(t.Context(), watchcache.WatchOptions[int]{Stall: atOnce, Bookmarks: 1, Deadline: time.Now().Add(-time.Hour)})
+		if err != nil {
+			t.Fatal(err)
 		}
 		w.Stop()
 	}

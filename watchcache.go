@@ -191,19 +191,17 @@ func (c *Cache[T]) snapshotLocked() *Snapshot[T] {
 	return s
 }
 
-// Since returns history after a revision of the current epoch, up to now.
+// Since returns history after a revision of the current epoch, with all of its parts,
+// up to now: what SnapshotAt of that revision lacks.
 //
 // Errors: ErrNotReady; ErrExpired ([ExpiredError]); ErrFuture ([FutureError]).
 func (c *Cache[T]) Since(revision uint64) (*Interval[T], error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	after := Position{Epoch: c.epoch, Revision: revision}
-	if revision == c.head.Revision {
-		after = c.head // everything at the head's revision, however many parts
-	}
-	if err := c.resumable(after); err != nil {
+	if err := c.reaches(Position{Epoch: c.epoch, Revision: revision}); err != nil {
 		return nil, err
 	}
+	after := c.endOf(revision)
 	return &Interval[T]{cache: c, from: c.ring.after(after), to: c.ring.head.Load(), after: after, upTo: c.head}, nil
 }
 

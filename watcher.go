@@ -36,7 +36,7 @@ type Watcher[T any] struct {
 	rules  *rules
 	name   string
 	epoch  *string   // of all its positions: another one ends it
-	plan   *plan     // nil: nothing is due at a time but the stall limits
+	plan   *plan     // nil: nothing is due at a time but the stall limits; see plan
 	ahead  *ahead[T] // nil: the client was not ahead at the start
 
 	// attention is not 0 when the consumer must not simply go on: a set of the
@@ -108,6 +108,7 @@ const (
 	overrun              // history has dropped what it needs; a verdict is under way
 	drain                // deliver up to until, then end: drainErr
 	bookmark             // a bookmark is due
+	joining              // Watch has not looked through history yet: what the watcher lacks is not known
 )
 
 // The values of Watcher.busy.
@@ -117,7 +118,9 @@ const (
 	consumerForGood // Events, Batches or Channel: the one and only use
 )
 
-// plan is what is due for a watcher at certain times of the watchdog.
+// plan is what is due for a watcher at certain times of the watchdog. It is made
+// before the watcher is registered; every does not change, and the rest is the
+// watchdog's own from when the timer is set (the watchdog's lock is the edge).
 type plan struct {
 	every        time.Duration // bookmarks
 	nextBookmark time.Duration
@@ -178,6 +181,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 	}
 	for {
 		now = c.opts.Clock.Now()
+		w.plan = newPlan(&opts, now, c.watchdog.Since(now)) // before anybody can find the watcher
 		c.mu.Lock()
 		fresh, err := c.ready && c.head.Revision >= opts.AtLeast, error(nil)
 		if fresh || c.draining {
@@ -198,7 +202,7 @@ func (c *Cache[T]) Watch(ctx context.Context, opts WatchOptions[T]) (*Watcher[T]
 		w.refuse(err)
 		return nil, err
 	}
-	w.schedule(&opts, now)
+	w.schedule(now)
 	w.follow(ctx)
 	return w, nil
 }
@@ -271,6 +275,9 @@ func (w *Watcher[T]) register(start Start, selection registry.Selection, now tim
 	w.takenAt.Store(int64(c.watchdog.Since(now)))
 	w.phase.Store(uint32(phase))
 	w.group = c.registry.Join(&w.member, selection, head)
+	if !w.group.All() {
+		w.attention.Or(joining)
+	}
 	w.place = int32(len(c.watchers))
 	c.watchers = append(c.watchers, w)
 	if phase == PhaseStreaming {
@@ -294,6 +301,12 @@ func (w *Watcher[T]) cover(selection registry.Selection) error {
 	if w.group.All() {
 		return nil
 	}
+	defer func() {
+		w.attention.And(^uint32(joining))
+		if w.attention.Load()&drain != 0 { // meanwhile nobody could tell whether it has everything
+			w.nudge()
+		}
+	}()
 	c.mu.RLock() // Cover moves it back, and only then publishes the longer list
 	to := w.group.Since()
 	c.mu.RUnlock()
@@ -358,23 +371,30 @@ func (c *chunk[T]) concerns(i uint64, selection registry.Selection) bool {
 		contains(pair.after.values(selection.Index-1), selection.Value)
 }
 
-// schedule sets the watcher's timer.
-func (w *Watcher[T]) schedule(opts *WatchOptions[T], wall time.Time) {
-	now := w.c.watchdog.Since(wall)
-	if opts.Bookmarks > 0 || !opts.Deadline.IsZero() {
-		w.plan = &plan{every: opts.Bookmarks, nextBookmark: later(now, opts.Bookmarks)}
-		if !opts.Deadline.IsZero() {
-			// From here on the deadline is so much time away: what the wall clock
-			// says meanwhile does not matter.
-			w.plan.deadline = max(1, later(now, opts.Deadline.Sub(wall)))
-			if opts.DeadlineLead > 0 {
-				w.plan.lead = max(1, w.plan.deadline-opts.DeadlineLead)
-			}
+// newPlan returns what the options want at certain times; nil: nothing.
+func newPlan[T any](opts *WatchOptions[T], wall time.Time, now time.Duration) *plan {
+	if opts.Bookmarks <= 0 && opts.Deadline.IsZero() {
+		return nil
+	}
+	p := &plan{every: opts.Bookmarks, nextBookmark: later(now, opts.Bookmarks)}
+	if !opts.Deadline.IsZero() {
+		// From here on the deadline is so much time away: what the wall clock
+		// says meanwhile does not matter.
+		p.deadline = max(1, later(now, opts.Deadline.Sub(wall)))
+		if opts.DeadlineLead > 0 {
+			p.lead = max(1, p.deadline-opts.DeadlineLead)
 		}
 	}
+	return p
+}
+
+// schedule sets the watcher's timer. The plan comes first: once the timer is set, it
+// is the watchdog's.
+func (w *Watcher[T]) schedule(wall time.Time) {
+	now := w.c.watchdog.Since(wall)
+	w.armPlan(now)
 	w.armAfter(now, w.rules.limits.InitialIdle, PhaseInitial)
 	w.armAfter(now, w.rules.limits.StreamIdle, PhaseStreaming)
-	w.armPlan(now)
 }
 
 // follow ends the watcher with its context.
@@ -542,7 +562,7 @@ func (w *Watcher[T]) drainLocked(err error) {
 // everything: its consumer may never come by again. Only a last bookmark is left
 // to the consumer.
 func (w *Watcher[T]) nudge() {
-	if a := w.attention.Load(); a&drain != 0 && a&(bookmark|overrun) == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+	if a := w.attention.Load(); a&drain != 0 && a&(bookmark|overrun|joining) == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
 		w.end(w.draining.err)
 		return
 	}

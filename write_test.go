@@ -191,7 +191,7 @@ func TestRelistsOfEveryKind(t *testing.T) {
 	if err := c.Replace(at(20), listing("a=1")); err != nil {
 		t.Fatal(err)
 	}
-	wantPending(t, w, "!position expired")
+	wantPending(t, w, "!position is of another epoch")
 	wantRefused(t, c, watch{Start: watchcache.After(at(20))}, watchcache.ErrExpired)
 	mustWatch(t, c, watch{Start: watchcache.After(c.Position())})
 }

@@ -40,6 +40,7 @@ func takeState(store peer.Store, n int, first func()) error {
 	if err != nil {
 		return err
 	}
+	defer w.Stop() // a watcher that nobody reads would hold up some writers
 	got := 0
 	if err := w.Each(func(int64, int64) bool {
 		if got++; got == 1 {

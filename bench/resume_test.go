@@ -33,6 +33,7 @@ func BenchmarkResume(b *testing.B) {
 			}); err != nil {
 				b.Fatalf("after %d events: %v", got, err)
 			}
+			w.Stop()
 			rounds++
 		}
 		begin.per(b, rounds*missed, "event")

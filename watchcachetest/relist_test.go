@@ -1,6 +1,7 @@
 package watchcachetest_test
 
 import (
+	"iter"
 	"testing"
 
 	"github.com/watchcache/watchcache"
@@ -66,5 +67,41 @@ func TestCheckerExplainsABrokenRelist(t *testing.T) {
 				t.Errorf("want no violation, got: %v", err)
 			}
 		})
+	}
+}
+
+// Where no position is told, a state that looks as if it were inside of a hole may be
+// of another numbering.
+func TestAStateInsideOfAHoleOrOfAnotherNumbering(t *testing.T) {
+	opts := watchcache.Options[int]{Mirror: true}
+	c, _ := watchcache.New(opts)
+	defer c.Close()
+	check := watchcachetest.NewChecker(opts)
+	writer := watchcachetest.NewWriter(check, c)
+	at := func(revision uint64, part uint32) watchcache.Position {
+		return watchcache.Position{Epoch: "e", Revision: revision, Part: part}
+	}
+	list := func(object int) iter.Seq2[watchcache.Item[int], error] {
+		return func(yield func(watchcache.Item[int], error) bool) {
+			yield(watchcache.Item[int]{Key: "a", Object: object}, nil)
+		}
+	}
+	writer.Replace(at(5, 0), list(1))
+	writer.Replace(at(45, 1), list(2))
+	watched := check.Watcher("w", nil, watchcache.Position{})
+	writer.Replace(at(45, 1), list(3))
+	w, err := c.Watch(t.Context(), watchcache.WatchOptions[int]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ev := range w.Channel(0) {
+		watched.Took(ev)
+		if n++; n == 2 {
+			break
+		}
+	}
+	if err := check.Err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -165,8 +165,11 @@ func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong 
 			if !told.IsZero() && at != told {
 				continue
 			}
-			if e.inHole(at) {
-				return wrong(13, "a state strictly inside of the hole that a relist left", "a revision that is known")
+			if e.inHole(at) { // unless it is another era's
+				if mismatch == nil {
+					mismatch = wrong(13, "a state strictly inside of the hole that a relist left", "a revision that is known")
+				}
+				continue
 			}
 			expected, got := r.timeline.compareState(r.items, e.stateAt(at), r.selects)
 			if expected == "" {

@@ -433,3 +433,36 @@ func TestSourcePanicsOnAFaultOfTheTest(t *testing.T) {
 		})
 	}
 }
+
+// Who waits for a revision while no source is followed asks the next one for progress.
+func TestWaitingForARevisionAsksTheNextSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := watchcache.New(watchcache.Options[int]{Mirror: true})
+		source := watchcachetest.NewSource[int]("e")
+		source.Put("a", 1)
+		source.ProgressOnRequest(true)
+		follow := func() (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			go c.Run(ctx, watchcachetest.RequestingSource[int]{Source: source})
+			synctest.Wait()
+			return func() { cancel(); synctest.Wait() }
+		}
+		follow()()
+		waited := make(chan error, 1)
+		go func() { waited <- c.WaitRevision(t.Context(), 2) }()
+		synctest.Wait()
+		stop := follow() // its listing equals the state
+		source.Progress(2)
+		time.Sleep(time.Minute)
+		select {
+		case err := <-waited:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Errorf("still waiting after %d requests for progress", source.Calls().ProgressRequests)
+		}
+		stop()
+		c.Close()
+	})
+}

@@ -155,7 +155,7 @@ func (t *timeline[T]) replace(at watchcache.Position, items []watchcache.Item[T]
 	case at == e.head:
 		return &Violation{Contract: 13, Why: "a state that differs at the same position has ended nobody",
 			Expected: "watchers that end as expired, and a position after " + e.head.String(), Got: fmt.Sprint(at)}
-	case at.Revision == e.head.Revision || t.opts.Relist == watchcache.RelistExpire:
+	case at.Revision == e.head.Revision && len(changes) > 0 || t.opts.Relist == watchcache.RelistExpire:
 		t.begin(at, t.adopted(at, items))
 		return nil
 	}
