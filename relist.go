@@ -11,14 +11,16 @@ import (
 
 // Replace makes a listing the state, at a position. An empty Epoch is the
 // current one; in a cache that numbers its commits itself, a zero Revision is the
-// next one.
+// next one of the current epoch.
 //
 // The first listing makes a Mirror ready. Later, at a higher revision, watchers
 // get the difference as one commit, ordered by the items' revisions, deletions
 // last, or end as expired: see Options.Relist. Positions strictly between the
-// old and the new head are expired. At the same revision, no difference is a
-// no-op, and a difference ends watchers as expired; so do a lower revision and
-// another epoch, and then old positions are refused as well.
+// old and the new head are expired. At the head's revision, no difference is a
+// no-op, but for the position, which becomes a later Part; a difference ends watchers
+// as expired, and positions before the listing's are refused. A lower revision,
+// another state at a position before or at the head, and another epoch begin a
+// numbering: watchers end as expired, and all old positions are refused.
 //
 // Errors: an error of the listing itself, unchanged; ErrInvalidKey ([KeyError]) for
 // an empty or repeated key; ErrRevisionOrder ([RevisionError]) when revisions are

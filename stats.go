@@ -15,7 +15,7 @@ type Status struct {
 	Since     time.Time // when Ready or Connected last changed
 	// LastError is why the source last failed; nil again after the next listing,
 	// commit or progress. On a source that is quiet after a short interruption it
-	// stays, beside Connected, until then.
+	// stays, beside Connected, until then; after a Run that has ended, until the next.
 	LastError error
 	// LastProgress is when the last commit, listing or progress came. It does
 	// not fire the channel that Status returns.

@@ -144,7 +144,8 @@ type taking struct {
 }
 
 // Watch starts a watcher. It costs the same however large the state is, and
-// needs no goroutine. It waits until the cache is ready and as fresh as
+// needs no goroutine (but package context starts one for a ctx of a type that is not its
+// own). It waits until the cache is ready and as fresh as
 // opts.AtLeast. The watcher must be ended: by ctx, by Stop, by leaving a loop
 // over Events or Batches, or by the cache.
 //
