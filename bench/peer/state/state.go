@@ -31,9 +31,8 @@ var byKey = statedb.Index[*object, string]{
 }
 
 type store struct {
-	db       *statedb.DB
-	table    statedb.RWTable[*object]
-	revision uint64
+	db    *statedb.DB
+	table statedb.RWTable[*object]
 }
 
 func open(cfg peer.Config) (peer.Store, error) {
