@@ -10,7 +10,9 @@ import (
 
 // Events returns the watcher's stream: every event, in order, once. It waits for
 // events, and ends with one error, in the last pair, with the zero Event.
-// Leaving the loop, by break, return or panic, stops the watcher.
+// Leaving the loop, by break, return or panic, stops the watcher. An event is taken when
+// the loop's body gets it: Position includes it then, so save a position after what
+// the event says was done.
 //
 // The sequence is single-use, and the watcher's one and only use from then on.
 //

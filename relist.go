@@ -11,7 +11,7 @@ import (
 
 // Replace makes a listing the state, at a position. An empty Epoch is the
 // current one; in a cache that numbers its commits itself, a zero Revision is the
-// next one of the current epoch.
+// next one of the current epoch, also if nothing differs.
 //
 // The first listing makes a Mirror ready. Later, at a higher revision, watchers
 // get the difference as one commit, ordered by the items' revisions, deletions

@@ -16,11 +16,14 @@ import (
 // before the next try; all others are transient.
 type Source[T any] interface {
 	// List returns the state, never older than revision atLeast, and its position.
-	// The items may come in any order, each key once. An Item's Revision of 0 is
-	// unknown.
+	// A source whose numbering went back, or is another one now, must not wait for
+	// atLeast: it returns what it has, and the cache begins a new epoch. The items may
+	// come in any order, each key once. An Item's Revision of 0 is unknown.
 	List(ctx context.Context, atLeast uint64) (at Position, items iter.Seq2[Item[T], error], err error)
-	// Watch returns the changes after a position, in order: commits and progress,
-	// each above the one before.
+	// Watch returns the changes after a position, in order: commits, each above the one
+	// before, and progress, which is not below it. Progress at the position itself
+	// tells that the source is there, though it has nothing new. The first error ends
+	// the sequence.
 	Watch(ctx context.Context, after Position) iter.Seq2[SourceEvent[T], error]
 }
 
@@ -29,7 +32,7 @@ type Source[T any] interface {
 // Watch to resume.
 type Streamer[T any] interface {
 	// Stream returns items, synced, and then commits and progress. The state is
-	// never older than revision atLeast.
+	// never older than revision atLeast, as of List.
 	Stream(ctx context.Context, atLeast uint64) iter.Seq2[SourceEvent[T], error]
 }
 

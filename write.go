@@ -335,7 +335,8 @@ func (c *Cache[T]) advance(head Position, now time.Duration) {
 }
 
 // Progress tells that there was no change up to revision: a source that is quiet
-// here may have moved on elsewhere. At the head it is a no-op.
+// here may have moved on elsewhere. At the head it moves nothing, but is a sign of
+// life: of Stats.SinceProgress, and, from a source, for Run's waits.
 //
 // Errors: ErrRevisionOrder ([RevisionError]) below the head; ErrNotReady in Mirror
 // mode before the first Replace; ErrClosed.

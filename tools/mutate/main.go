@@ -112,11 +112,12 @@ func run(mutations []mutation, root, only string, check bool) error {
 	if !check {
 		fmt.Println("| fault | what it does | caught by | seconds |\n| --- | --- | --- | ---: |")
 	}
-	bad := 0
+	bad, tried := 0, 0
 	for _, m := range mutations {
 		if !strings.Contains(m.name, only) {
 			continue
 		}
+		tried++
 		begin := time.Now()
 		caught, err := try(dir, m, check)
 		switch {
@@ -126,6 +127,9 @@ func run(mutations []mutation, root, only string, check bool) error {
 		case !check:
 			fmt.Printf("| %s | %s | %s | %.0f |\n", m.name, m.fault, caught, time.Since(begin).Seconds())
 		}
+	}
+	if tried == 0 {
+		return fmt.Errorf("no fault has %q in its name", only)
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d faults not caught, or not applied", bad)
@@ -137,7 +141,7 @@ func run(mutations []mutation, root, only string, check bool) error {
 func copyModule(root, dir string) error {
 	out, err := exec.Command("git", "-C", root, "ls-files", "-z", "*.go", "go.mod", "go.sum", "testdata", "README.md", ":!tools").Output()
 	if err != nil {
-		return fmt.Errorf("git ls-files: %w", err)
+		return fmt.Errorf("git ls-files in %s (run this in tools, or give -root): %w", root, err)
 	}
 	for _, name := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
