@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,19 +182,24 @@ func testConcurrency(t testing.TB, start starter) {
 }
 
 // testStalled has one consumer stop in the middle of its stream: the others and
-// the writer do not notice, and it is told why it was ended, or has missed
-// nothing.
+// the writer do not notice, and when it goes on it is told why it was ended, or comes
+// to have all: because nothing was lost, or by a Reset and the state.
 func testStalled(t testing.TB, start starter) {
 	r := newTrial(t, start, watchcache.Options[string]{Capacity: 64})
 	stalled, resume := make(chan struct{}), make(chan struct{})
-	events, err := r.Watch(r.ctx, watchcache.WatchOptions[string]{})
+	own, enough := context.WithCancelCause(r.ctx)
+	defer enough(errEnough)
+	events, err := r.Watch(own, watchcache.WatchOptions[string]{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var reason error
+	var reason error         // of the goroutine, until it closes ended
+	var newest atomic.Uint64 // the revision of all that there is
+	ended, hasAll := make(chan struct{}), make(chan struct{})
 	watched := r.check.Watcher("stalled", nil, watchcache.Position{})
 	r.rest.Go(func() {
-		n := 0
+		defer close(ended)
+		n, told := 0, false
 		for ev, err := range events {
 			if err != nil {
 				reason = err
@@ -204,6 +210,10 @@ func testStalled(t testing.TB, start starter) {
 			if n++; n == 1 {
 				close(stalled)
 				<-resume
+			}
+			if all := newest.Load(); all > 0 && ev.Revision >= all && !ev.Initial && !ev.More && !told {
+				told = true
+				close(hasAll)
 			}
 		}
 	})
@@ -221,12 +231,21 @@ func testStalled(t testing.TB, start starter) {
 		}
 	}
 	lively.await()
+	at := r.caughtUp()
+	newest.Store(at.Revision)
 	close(resume)
-	r.caughtUp()
-	r.finish(lively)
-	if reason == nil || errors.Is(reason, context.DeadlineExceeded) {
-		t.Errorf("the stalled stream ended with: %v; want to be told that it was left behind", reason)
+	select {
+	case <-hasAll:
+		watched.CaughtUp(at)
+		enough(errEnough)
+	case <-ended:
+		if reason == nil || own.Err() != nil {
+			t.Errorf("the stalled stream ended with: %v; want to be told that it was left behind", reason)
+		}
+	case <-r.ctx.Done():
+		t.Error("the stalled stream goes on: it was neither told that it was left behind, nor has it come to have all")
 	}
+	r.finish(lively)
 }
 
 func testEnding(t testing.TB, start starter) {

@@ -55,6 +55,22 @@ func followed(form func(*watchcachetest.Source[string]) watchcache.Source[string
 
 func TestConformanceOfTheCache(t *testing.T) { watchcachetest.RunConformance(t, plainStart) }
 
+// Whether it ends a watcher that stalls, starts it again or just has all the history, a
+// cache conforms.
+func TestConformanceWhateverHappensToTheStalled(t *testing.T) {
+	for name, change := range map[string]func(*watchcache.Options[string]){
+		"Resync":          func(o *watchcache.Options[string]) { o.Stall = watchcache.Resync{} },
+		"NothingIsMissed": func(o *watchcache.Options[string]) { o.Capacity = 100_000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchcachetest.RunConformance(t, func(t testing.TB, opts watchcache.Options[string]) subject {
+				change(&opts)
+				return plainSubject(t, opts)
+			})
+		})
+	}
+}
+
 func plainStart(t testing.TB, opts watchcache.Options[string]) subject { return plainSubject(t, opts) }
 
 func TestConformanceOfSources(t *testing.T) {
