@@ -287,3 +287,42 @@ func TestPlansAreOfOneGoroutineAtATime(t *testing.T) {
 		w.Stop()
 	}
 }
+
+// Who reads a watcher's position while it takes parts of a revision sees it go
+// forwards.
+func TestPositionGoesForwardsThroughParts(t *testing.T) {
+	const parts = 500_000
+	c, _ := watchcache.New(watchcache.Options[int]{Capacity: 2 * parts})
+	c.Put("a", 1)
+	w, err := c.Watch(t.Context(), watchcache.WatchOptions[int]{Start: watchcache.FromNow()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		defer c.Shutdown(t.Context())
+		for n := range parts {
+			c.Apply(watchcache.Commit[int]{Continues: true, Changes: []watchcache.Change[int]{{Key: "a", Object: n}}})
+		}
+	})
+	all.Go(func() {
+		for range w.Events() {
+		}
+	})
+	for last := uint32(0); ; {
+		p, ok := w.Position()
+		if !ok || p.Part < last {
+			t.Errorf("at part %d after %d", p.Part, last)
+			break
+		}
+		last = p.Part
+		select {
+		case <-w.Done():
+			all.Wait()
+			return
+		default:
+		}
+	}
+	w.Stop()
+	all.Wait()
+}

@@ -151,9 +151,10 @@ func (w *Watcher[T]) move(revision uint64, part uint32) {
 		invariant.Check(revision >= before || !w.placed.Load(), "position goes back from %d to %d", before, revision)
 	}
 	if part != 0 || w.part.Load() != 0 {
-		w.part.Store(0)
+		w.moves.Add(1)
 		w.position.Set(revision)
 		w.part.Store(part)
+		w.moves.Add(1)
 		return
 	}
 	w.position.Set(revision)

@@ -3,6 +3,7 @@ package watchcache
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -61,8 +62,9 @@ type Watcher[T any] struct {
 	takenAt  atomic.Int64  // when an event was last taken, as far as reported
 	reported atomic.Uint64 // taken, at that time
 	part     atomic.Uint32
-	placed   atomic.Bool // there is a position: not in an initial phase
-	polled   atomic.Bool // the watchdog looks at it every eighth of its limit
+	moves    atomic.Uint32 // odd while the consumer moves position and part together
+	placed   atomic.Bool   // there is a position: not in an initial phase
+	polled   atomic.Bool   // the watchdog looks at it every eighth of its limit
 
 	// The consumer's own. start is what bookmarks must lie above to say something
 	// new.
@@ -415,9 +417,11 @@ func (w *Watcher[T]) follow(ctx context.Context) {
 // returns false.
 func (w *Watcher[T]) Position() (Position, bool) {
 	for {
+		moves := w.moves.Load()
 		revision := w.position.Get()
 		part := w.part.Load()
-		if w.position.Get() != revision { // the consumer clears part, moves position, sets part
+		if moves%2 != 0 || w.moves.Load() != moves {
+			runtime.Gosched()
 			continue
 		}
 		if !w.placed.Load() {
