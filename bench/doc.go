@@ -2,8 +2,8 @@
 // same work, in one process, so that ratios hold on a machine that others use too.
 //
 //	go run ./run                                        # every case; writes results/
-//	go test -run XXX -bench 'Saturated/.*/watchers=100$' # one case
-//	go test -run XXX -bench . -benchtime 1x -short       # that every case runs
+//	go test -run '^$' -bench 'Saturated/.*/watchers=100$' # one case
+//	go test -run '^$' -bench . -benchtime 1x -short       # that every case runs
 //
 // The cases are the Benchmark functions, the peers package peer's.
 package bench

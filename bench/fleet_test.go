@@ -39,6 +39,13 @@ func with(b *testing.B, p peer.Peer, unit string, sizes []int, run func(b *testi
 	}
 }
 
+// cases runs a case for every peer, at the sizes that it can bear.
+func cases(b *testing.B, c peer.Case, unit string, sizes []int, run func(b *testing.B, p peer.Peer, size int)) {
+	each(b, c, func(b *testing.B, p peer.Peer) {
+		with(b, p, unit, sizes, func(b *testing.B, size int) { run(b, p, size) })
+	})
+}
+
 // fleet is a store with its watchers and its writer.
 type fleet struct {
 	b       *testing.B
@@ -163,13 +170,18 @@ func (f *fleet) aim(n int) {
 	}
 }
 
+// most returns n, or how long a burst the peer bears, if that is less.
+func (f *fleet) most(n int) int {
+	if f.peer.Burst > 0 {
+		return min(n, f.peer.Burst)
+	}
+	return n
+}
+
 // write writes n objects, in bursts as long as the peer bears, and at most 100.
 func (f *fleet) write(n int) {
 	f.b.Helper()
-	most := 100
-	if f.peer.Burst > 0 {
-		most = f.peer.Burst
-	}
+	most := f.most(100)
 	for ; n > 0; n -= most {
 		f.burst(min(n, most))
 	}

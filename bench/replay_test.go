@@ -15,23 +15,21 @@ import (
 // watchers. Each change is a write of its own, because most peers have no commits.
 func BenchmarkReplay(b *testing.B) {
 	changes := history(b)
-	each(b, peer.Replay, func(b *testing.B, p peer.Peer) {
-		with(b, p, "watchers", []int{100}, func(b *testing.B, watchers int) {
-			n := len(changes)
-			if p.MaxWatchers > 0 || testing.Short() {
-				n = 500
-			}
-			f := newFleet(b, p, peer.Config{})
-			defer f.close()
-			f.watch(watchers, 0)
-			f.burst(1)
-			puts, begin := 0, now()
-			for b.Loop() {
-				puts += f.replay(changes[:n])
-			}
-			begin.per(b, puts*watchers, "delivery")
-			f.report()
-		})
+	cases(b, peer.Replay, "watchers", []int{100}, func(b *testing.B, p peer.Peer, watchers int) {
+		n := len(changes)
+		if p.MaxWatchers > 0 || testing.Short() {
+			n = 500
+		}
+		f := newFleet(b, p, peer.Config{})
+		defer f.close()
+		f.watch(watchers, 0)
+		f.burst(1)
+		puts, begin := 0, now()
+		for b.Loop() {
+			puts += f.replay(changes[:n])
+		}
+		begin.per(b, puts*watchers, "delivery")
+		f.report()
 	})
 }
 
@@ -48,10 +46,7 @@ type change struct {
 // replay writes the changes, and waits for the watchers as often as the peer needs: what
 // it waits for is a put.
 func (f *fleet) replay(changes []change) (puts int) {
-	burst := f.peer.Burst
-	if burst == 0 {
-		burst = keysWritten
-	}
+	burst := f.most(keysWritten)
 	if f.peer.Joins {
 		burst = 1 // else it leaves out what is changed again
 	}

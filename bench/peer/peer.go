@@ -3,6 +3,7 @@
 package peer
 
 import (
+	"encoding/binary"
 	"errors"
 	"time"
 )
@@ -13,6 +14,17 @@ type Object struct {
 	Key  string
 	Seq  int64 // counts the writes
 	Sent int64 // when it was written: of Now
+}
+
+// Encode returns what Decode reads, for peers that take bytes.
+func (o *Object) Encode() []byte {
+	text := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), uint64(o.Seq))
+	return binary.LittleEndian.AppendUint64(text, uint64(o.Sent))
+}
+
+// Decode returns what Watcher's visit wants of an object that was encoded.
+func Decode(text []byte) (seq, sent int64) {
+	return int64(binary.LittleEndian.Uint64(text)), int64(binary.LittleEndian.Uint64(text[8:]))
 }
 
 var start = time.Now()
@@ -71,10 +83,9 @@ const (
 
 // Peer is a library, or what a user would write instead.
 type Peer struct {
-	Name    string
-	Version string // of the module, filled in where one is
-	What    string // in a few words, for the table
-	Open    func(Config) (Store, error)
+	Name string
+	What string // in a few words, for the table
+	Open func(Config) (Store, error)
 	// Burst is how many events may be written before the slowest watcher has them
 	// all without the peer losing one or ending somebody; 0: any number.
 	Burst int

@@ -19,7 +19,6 @@ type results struct {
 type line struct {
 	name    string            // without Benchmark
 	setting map[string]string // peer, watchers, …
-	key     string            // name and setting as they were
 	values  map[string][]float64
 }
 
@@ -68,7 +67,7 @@ func parse(r io.Reader) (*results, error) {
 
 func newLine(key string) line {
 	parts := strings.Split(strings.TrimPrefix(key, "Benchmark"), "/")
-	l := line{name: parts[0], key: key, setting: map[string]string{}, values: map[string][]float64{}}
+	l := line{name: parts[0], setting: map[string]string{}, values: map[string][]float64{}}
 	for _, part := range parts[1:] {
 		what, value, _ := strings.Cut(part, "=")
 		l.setting[what] = value

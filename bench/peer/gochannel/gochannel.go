@@ -4,7 +4,6 @@ package gochannel
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -45,9 +44,7 @@ func open(cfg peer.Config) (peer.Store, error) {
 }
 
 func (s *store) Put(o *peer.Object) error {
-	payload := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), uint64(o.Seq))
-	payload = binary.LittleEndian.AppendUint64(payload, uint64(o.Sent))
-	return s.publish(o.Key, payload)
+	return s.publish(o.Key, o.Encode())
 }
 
 func (s *store) Delete(key string) error { return s.publish(key, nil) }
@@ -98,11 +95,11 @@ type watcher struct {
 func (w *watcher) Each(visit func(seq, sent int64) bool) error {
 	defer w.stop()
 	for m := range w.messages {
-		if len(m.Payload) == 16 && !visit(int64(binary.LittleEndian.Uint64(m.Payload)), int64(binary.LittleEndian.Uint64(m.Payload[8:]))) {
-			m.Ack()
+		goOn := len(m.Payload) == 0 || visit(peer.Decode(m.Payload)) // empty: a deletion
+		m.Ack()
+		if !goOn {
 			return nil
 		}
-		m.Ack()
 	}
 	return peer.ErrEnded
 }

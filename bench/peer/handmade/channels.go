@@ -125,10 +125,8 @@ func (w *channel) Stop() {
 }
 
 func (w *channel) Each(visit func(seq, sent int64) bool) error {
-	for _, o := range w.initial {
-		if !visit(o.Seq, o.Sent) {
-			return nil
-		}
+	if !visitAll(w.initial, visit) {
+		return nil
 	}
 	w.initial = nil
 	for {
@@ -141,4 +139,14 @@ func (w *channel) Each(visit func(seq, sent int64) bool) error {
 			return peer.ErrEnded
 		}
 	}
+}
+
+// visitAll visits an initial state; false: visit wants no more.
+func visitAll(objects []*peer.Object, visit func(seq, sent int64) bool) bool {
+	for _, o := range objects {
+		if !visit(o.Seq, o.Sent) {
+			return false
+		}
+	}
+	return true
 }

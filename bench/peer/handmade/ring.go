@@ -104,10 +104,8 @@ func (w *cursor) Stop() {
 }
 
 func (w *cursor) Each(visit func(seq, sent int64) bool) error {
-	for _, o := range w.initial {
-		if !visit(o.Seq, o.Sent) {
-			return nil
-		}
+	if !visitAll(w.initial, visit) {
+		return nil
 	}
 	w.initial = nil
 	for {

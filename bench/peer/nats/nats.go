@@ -4,7 +4,6 @@ package nats
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"time"
@@ -73,9 +72,7 @@ func open(cfg peer.Config) (_ peer.Store, err error) {
 }
 
 func (s *store) Put(o *peer.Object) (err error) {
-	value := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), uint64(o.Seq))
-	value = binary.LittleEndian.AppendUint64(value, uint64(o.Sent))
-	s.revision, err = s.bucket.Put(context.Background(), o.Key, value)
+	s.revision, err = s.bucket.Put(context.Background(), o.Key, o.Encode())
 	return err
 }
 
@@ -125,8 +122,7 @@ func (w *watcher) Each(visit func(seq, sent int64) bool) error {
 			if entry == nil || entry.Operation() != jetstream.KeyValuePut {
 				continue // the end of the state, or a deletion
 			}
-			value := entry.Value()
-			if !visit(int64(binary.LittleEndian.Uint64(value)), int64(binary.LittleEndian.Uint64(value[8:]))) {
+			if !visit(peer.Decode(entry.Value())) {
 				return nil
 			}
 		case <-w.stopped:
