@@ -23,7 +23,7 @@ func (c *Cache[T]) suspect(m *registry.Member) {
 func (c *Cache[T]) overrun(m *registry.Member) {
 	w := m.Owner.(*Watcher[T])
 	// Now the group's list still has what the watcher needs.
-	if w.attention.Load()&(drain|joining) == drain && w.group.Lag(m.Cursor.Get(), w.draining.until) == 0 {
+	if w.drained() {
 		c.suspects = append(c.suspects, suspect[T]{watcher: w, drained: true})
 		return
 	}
@@ -35,7 +35,7 @@ func (c *Cache[T]) overrun(m *registry.Member) {
 // lock. With idle it is for a watcher that had taken so many events when it was
 // found idle for that long: one that has moved since is left alone.
 func (w *Watcher[T]) judge(overrun bool, idle time.Duration) {
-	if !overrun && w.attention.Load()&(drain|joining) == drain && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+	if !overrun && w.currentPhase() == PhaseStreaming && w.drained() {
 		w.end(w.draining.err) // what it lacks is not for it any more
 		return
 	}

@@ -57,12 +57,8 @@ func (c *Cache[T]) SnapshotAt(revision uint64) (*Snapshot[T], error) {
 // snapshotNear returns the snapshot if it is the current one or was made before.
 func (c *Cache[T]) snapshotNear(revision uint64) (*Snapshot[T], error) {
 	c.mu.RLock()
-	head := c.head
-	at := Position{Epoch: head.Epoch, Revision: revision}
-	if revision == head.Revision {
-		at = head
-	}
-	err := c.reaches(at)
+	head, at := c.head, c.endOf(revision)
+	err := c.resumable(at)
 	c.mu.RUnlock()
 	switch {
 	case err != nil:
@@ -75,27 +71,9 @@ func (c *Cache[T]) snapshotNear(revision uint64) (*Snapshot[T], error) {
 	return c.rewound.find(c, at), nil
 }
 
-// reaches tells whether history reaches back to the end of a whole revision. The
-// caller holds mu.
-func (c *Cache[T]) reaches(at Position) error {
-	switch {
-	case !c.ready:
-		return ErrNotReady
-	case at.Epoch != c.epoch || at.Revision < c.oldest.Revision:
-		return c.expired(at)
-	case at.Revision > c.head.Revision:
-		return &FutureError{Requested: at, Head: c.head}
-	}
-	for i := range c.relists {
-		if hole := &c.relists[i]; hole.after.revision < at.Revision && at.Revision < hole.upTo.revision {
-			return c.expired(at)
-		}
-	}
-	return nil
-}
-
-// endOf returns the last position at a revision that reaches allows: nothing that
-// history has at that revision lies beyond it. The caller holds mu.
+// endOf returns the position at which a revision ends, with all of its parts: nothing
+// that history has at that revision lies beyond it. If that is not resumable, the
+// revision is unknown. The caller holds mu.
 func (c *Cache[T]) endOf(revision uint64) Position {
 	if revision == c.head.Revision {
 		return c.head
@@ -121,14 +99,15 @@ func (c *Cache[T]) endOf(revision uint64) Position {
 // rewind undoes history from the current state back to a revision.
 func (c *Cache[T]) rewind(revision uint64) (*Snapshot[T], error) {
 	c.mu.Lock()
-	if err := c.reaches(Position{Epoch: c.epoch, Revision: revision}); err != nil {
+	end := c.endOf(revision)
+	if err := c.resumable(end); err != nil {
 		c.mu.Unlock()
 		return nil, err // history was trimmed, or numbered anew, meanwhile
 	}
 	now := c.snapshotLocked()
 	now.lease.pin() // the past state shares its nodes
 	head, oldest := c.ring.head.Load(), c.ring.oldest.Load()
-	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: c.endOf(revision)}
+	s := &Snapshot[T]{cache: c, state: now.state.copy(), position: end}
 	holes := append([]relist(nil), c.relists...)
 	c.mu.Unlock()
 	expired := func() error {

@@ -28,8 +28,8 @@ const (
 // and doubles up to 30 s, with every failure, until a change or progress comes
 // through again; a listing, even one that brings changes, is neither. So a source that
 // can only list, and ends each Watch with ErrExpired when there is something new,
-// gives progress first, or says when to list again with [RetryAfter]. It uses the caller's goroutine, and one more for a
-// [ProgressRequester] while somebody waits.
+// gives progress first, or says when to list again with [RetryAfter]. It uses the
+// caller's goroutine, and one more for a [ProgressRequester] while somebody waits.
 //
 // Errors: the context's cause; ErrClosed; an error that the source called
 // [Terminal]; ErrInUse if the cache has its Run; ErrInvalidOption ([OptionError])

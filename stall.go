@@ -103,8 +103,9 @@ type StallLimits struct {
 	StreamIdle time.Duration
 	// Lag: while streaming, this many events of its selection behind; asked when a commit
 	// brings it there, and again each time that it has fallen as many further behind.
-	// Who is behind by more when it begins to stream is asked with the next commit. 0: only when history
-	// is about to drop what the watcher needs, which is always asked.
+	// Who is behind by more when it begins to stream is asked with the next commit.
+	// 0: only when history is about to drop what the watcher needs, which is always
+	// asked.
 	Lag int
 }
 

@@ -198,10 +198,10 @@ func (c *Cache[T]) snapshotLocked() *Snapshot[T] {
 func (c *Cache[T]) Since(revision uint64) (*Interval[T], error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.reaches(Position{Epoch: c.epoch, Revision: revision}); err != nil {
+	after := c.endOf(revision)
+	if err := c.resumable(after); err != nil {
 		return nil, err
 	}
-	after := c.endOf(revision)
 	return &Interval[T]{cache: c, from: c.ring.after(after), to: c.ring.head.Load(), after: after, upTo: c.head}, nil
 }
 

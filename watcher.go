@@ -37,7 +37,7 @@ type Watcher[T any] struct {
 	rules  *rules
 	name   string
 	epoch  *string   // of all its positions: another one ends it
-	plan   *plan     // nil: nothing is due at a time but the stall limits; see plan
+	plan   *plan     // nil: nothing is due at a time but the stall limits
 	ahead  *ahead[T] // nil: the client was not ahead at the start
 
 	// attention is not 0 when the consumer must not simply go on: a set of the
@@ -563,11 +563,18 @@ func (w *Watcher[T]) drainLocked(err error) {
 	}
 }
 
+// drained reports whether the watcher drains and has taken all that it is to get, as
+// far as its group's list tells: while it joins, that says nothing. What drain was set
+// together with is seen by who looks at attention after it.
+func (w *Watcher[T]) drained() bool {
+	return w.attention.Load()&(drain|joining) == drain && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0
+}
+
 // nudge wakes the watcher's consumer, and ends a draining watcher that has taken
 // everything: its consumer may never come by again. Only a last bookmark is left
 // to the consumer.
 func (w *Watcher[T]) nudge() {
-	if a := w.attention.Load(); a&drain != 0 && a&(bookmark|overrun|joining) == 0 && w.currentPhase() == PhaseStreaming && w.group.Lag(w.member.Cursor.Get(), w.draining.until) == 0 {
+	if w.currentPhase() == PhaseStreaming && w.drained() && w.attention.Load()&(bookmark|overrun) == 0 {
 		w.end(w.draining.err)
 		return
 	}
