@@ -2,6 +2,7 @@ package watchcache_test
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -30,6 +31,69 @@ func TestEventsGoThroughJSON(t *testing.T) {
 			if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back, event) {
 				t.Errorf("%+v, %v, want %+v", back, err, event)
 			}
+		}
+	}
+}
+
+func TestAPhaseAndAVerdictAreTextInJSON(t *testing.T) {
+	type both struct {
+		Phase   watchcache.Phase
+		Verdict watchcache.Verdict
+	}
+	text, err := json.Marshal(both{watchcache.PhaseStreaming, watchcache.VerdictResync})
+	if want := `{"Phase":"streaming","Verdict":"resync"}`; err != nil || string(text) != want {
+		t.Errorf("%s, %v, want %s", text, err, want)
+	}
+	for phase := range watchcache.PhaseEnded + 1 {
+		for verdict := range watchcache.VerdictResync + 1 {
+			text, err := json.Marshal(both{phase, verdict})
+			var back both
+			if err := errors.Join(err, json.Unmarshal(text, &back)); err != nil || back != (both{phase, verdict}) {
+				t.Errorf("%s came back as %v, %v", text, back, err)
+			}
+		}
+	}
+	was := both{watchcache.PhaseEnded, watchcache.VerdictEvict}
+	for _, text := range []string{"", "Streaming", "3", "Phase(?)", "Verdict(?)"} {
+		if was.Phase.UnmarshalText([]byte(text)) == nil || was.Verdict.UnmarshalText([]byte(text)) == nil {
+			t.Errorf("%q was taken for %v", text, was)
+		}
+	}
+	if was != (both{watchcache.PhaseEnded, watchcache.VerdictEvict}) {
+		t.Errorf("%v after errors", was)
+	}
+	if text, err := (watchcache.PhaseEnded + 1).MarshalText(); err == nil {
+		t.Errorf("%q for a phase that is none", text)
+	}
+	if text, err := (watchcache.VerdictResync + 1).MarshalText(); err == nil {
+		t.Errorf("%q for a verdict that is none", text)
+	}
+}
+
+// TestFiguresInJSONTellTheLastError: as an error it would be {}.
+func TestFiguresInJSONTellTheLastError(t *testing.T) {
+	at := watchcache.Position{Epoch: "e", Revision: 7}
+	for want, value := range map[string]any{
+		"mine 1": watchcache.Stats{Position: at, Objects: 3, LastError: errors.New("mine 1")},
+		"mine 2": watchcache.Status{Ready: true, LastError: errors.New("mine 2")},
+		"":       watchcache.Stats{Position: at},
+	} {
+		text, err := json.Marshal(value)
+		var got map[string]any
+		if err := errors.Join(err, json.Unmarshal(text, &got)); err != nil {
+			t.Fatal(err)
+		}
+		if got["LastError"] != want {
+			t.Errorf("%s, want the last error %q", text, want)
+		}
+		kind := reflect.TypeOf(value)
+		for i := range kind.NumField() {
+			if _, ok := got[kind.Field(i).Name]; !ok {
+				t.Errorf("%s is missing in %s", kind.Field(i).Name, text)
+			}
+		}
+		if _, of := value.(watchcache.Stats); of && got["Position"] != "e:7" {
+			t.Errorf("%s, want the position e:7", text)
 		}
 	}
 }

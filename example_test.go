@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchcache/watchcache"
@@ -270,6 +271,62 @@ func ExampleSource() {
 	// Output:
 	// feed:11 3 true
 	// context canceled
+}
+
+// inventory is a source that can only be asked for all that it has, such as a file
+// or a REST service: its Watch looks every so often whether there is something new.
+type inventory struct {
+	version atomic.Uint64 // a file's would be counted up when its time or hash changes
+	every   time.Duration
+}
+
+func (s *inventory) List(context.Context, uint64) (watchcache.Position, iter.Seq2[watchcache.Item[user], error], error) {
+	at := watchcache.Position{Revision: s.version.Load()} // before reading: what is newer than that is found by the next look
+	return at, func(yield func(watchcache.Item[user], error) bool) {
+		yield(watchcache.Item[user]{Key: "ann", Object: user{Team: fmt.Sprint("team ", at.Revision)}}, nil)
+	}, nil
+}
+
+func (s *inventory) Watch(ctx context.Context, after watchcache.Position) iter.Seq2[watchcache.SourceEvent[user], error] {
+	return func(yield func(watchcache.SourceEvent[user], error) bool) {
+		for {
+			select {
+			case <-time.After(s.every):
+			case <-ctx.Done():
+				return
+			}
+			if s.version.Load() != after.Revision { // list anew, without a backoff
+				yield(watchcache.SourceEvent[user]{}, watchcache.RetryAfter(watchcache.ErrExpired, 0))
+				return
+			}
+			if !yield(watchcache.ProgressEvent[user](after.Revision), nil) { // a sign of life
+				return
+			}
+		}
+	}
+}
+
+// A source that can only list ends its Watch when there is something new. Watchers
+// get the difference.
+func ExampleRetryAfter() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	users, _ := watchcache.New(watchcache.Options[user]{Mirror: true})
+	defer users.Close()
+	source := &inventory{every: time.Millisecond}
+	source.version.Store(1)
+	go users.Run(ctx, source)
+	users.WaitReady(ctx)
+	w, _ := users.Watch(ctx, watchcache.WatchOptions[user]{})
+	source.version.Store(2)
+	for ev := range w.Events() {
+		if ev.Type == watchcache.Modified {
+			fmt.Println(ev.Key, "was in", ev.Prev.Team, "and is in", ev.Object.Team)
+			break
+		}
+	}
+	// Output:
+	// ann was in team 1 and is in team 2
 }
 
 // Stats are for operators.

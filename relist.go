@@ -32,17 +32,24 @@ func (c *Cache[T]) Replace(at Position, items iter.Seq2[Item[T], error]) error {
 		return err
 	}
 	was, now, err := c.replace(at, listing)
-	if err == nil && now != was {
+	switch {
+	case err != nil || now == was:
+	case was.IsZero():
+		c.log(slog.LevelInfo, "watchcache: first state", "at", now)
+	default:
 		c.log(slog.LevelInfo, "watchcache: state replaced", "from", was, "to", now)
 	}
 	return err
 }
 
-// replace takes the writer's turn, and returns the head before and after it.
+// replace takes the writer's turn, and returns the head before and after it; the
+// head of a cache with no state yet is the zero Position.
 func (c *Cache[T]) replace(at Position, listing state[T]) (was, now Position, err error) {
 	c.turn.Lock()
 	defer c.endTurn() // also when a hook calls runtime.Goexit
-	was = c.head
+	if c.ready {
+		was = c.head
+	}
 	err = c.replaceInTurn(at, listing)
 	return was, c.head, err
 }

@@ -170,8 +170,9 @@ func (r *run[T]) follow(stream iter.Seq2[SourceEvent[T], error], listing bool) e
 		if err != nil {
 			return err
 		}
-		if r.backoff.Failures() > 0 { // real progress, and nothing less
+		if failures := r.backoff.Failures(); failures > 0 { // real progress, and nothing less
 			r.backoff.Reset()
+			r.c.log(slog.LevelInfo, "watchcache: source recovered", "failures", failures, "at", r.c.Position())
 			r.c.setStatus(func(s *Status) { s.LastError = nil })
 		}
 	}

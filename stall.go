@@ -18,17 +18,25 @@ const (
 	PhaseEnded
 )
 
-// String returns "initial", "streaming" or "ended".
-func (p Phase) String() string {
-	switch p {
-	case PhaseInitial:
-		return "initial"
-	case PhaseStreaming:
-		return "streaming"
-	case PhaseEnded:
-		return "ended"
+var phases = names{"Phase", []string{"none", "initial", "streaming", "ended"}}
+
+// String returns "initial", "streaming" or "ended"; "none" for 0.
+func (p Phase) String() string { return phases.of(uint8(p)) }
+
+// MarshalText returns what String does, which is what it is in JSON.
+//
+// Errors: one that names a value which is none of the constants.
+func (p Phase) MarshalText() ([]byte, error) { return phases.marshal(uint8(p)) }
+
+// UnmarshalText parses what MarshalText returns.
+//
+// Errors: one that quotes what is no name of a constant; p is as it was then.
+func (p *Phase) UnmarshalText(text []byte) error {
+	value, err := phases.parse(text)
+	if err == nil {
+		*p = Phase(value)
 	}
-	return "Phase(?)"
+	return err
 }
 
 // Verdict is a [StallPolicy]'s answer.
@@ -47,17 +55,25 @@ const (
 	VerdictResync
 )
 
+var verdicts = names{"Verdict", []string{"wait", "evict", "resync"}}
+
 // String returns "wait", "evict" or "resync".
-func (v Verdict) String() string {
-	switch v {
-	case VerdictWait:
-		return "wait"
-	case VerdictEvict:
-		return "evict"
-	case VerdictResync:
-		return "resync"
+func (v Verdict) String() string { return verdicts.of(uint8(v)) }
+
+// MarshalText returns what String does, which is what it is in JSON.
+//
+// Errors: one that names a value which is none of the constants.
+func (v Verdict) MarshalText() ([]byte, error) { return verdicts.marshal(uint8(v)) }
+
+// UnmarshalText parses what MarshalText returns.
+//
+// Errors: one that quotes what is no name of a constant; v is as it was then.
+func (v *Verdict) UnmarshalText(text []byte) error {
+	value, err := verdicts.parse(text)
+	if err == nil {
+		*v = Verdict(value)
 	}
-	return "Verdict(?)"
+	return err
 }
 
 // StallPolicy says when the cache asks about a watcher that does not keep up,

@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
@@ -20,6 +21,23 @@ type Status struct {
 	// LastProgress is when the last commit, listing or progress came. It does
 	// not fire the channel that Status returns.
 	LastProgress time.Time
+}
+
+// MarshalJSON is as for any struct, but that LastError is its text, "" for nil.
+// There is no way back.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type plain Status
+	return json.Marshal(struct {
+		plain
+		LastError string
+	}{plain(s), errorText(s.LastError)})
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Status returns the status, and a channel that is closed when it changes.
@@ -115,6 +133,16 @@ type Stats struct {
 	Ready         bool          // as in Status
 	Connected     bool          // as in Status
 	LastError     error         // as in Status
+}
+
+// MarshalJSON is as for any struct, but that LastError is its text, "" for nil.
+// There is no way back.
+func (s Stats) MarshalJSON() ([]byte, error) {
+	type plain Stats
+	return json.Marshal(struct {
+		plain
+		LastError string
+	}{plain(s), errorText(s.LastError)})
 }
 
 // Stats returns the cache's figures. It costs a little for each watcher, outside

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,10 +17,18 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 30, "how many lives to simulate, from seed 1 on")
-	only  = flag.Uint64("seed", 0, "the one seed to simulate")
-	soak  = flag.Duration("soak", 0, "how long to simulate lives from random seeds on")
+	seeds = flag.Int("seeds", 30, "how many lives TestSimulation lives, from seed 1 on")
+	only  *uint64 // the one seed to simulate
+	soak  = flag.Duration("soak", 0, "how long TestSoak lives lives from random seeds on; three lives at least")
 )
+
+func init() {
+	flag.Func("seed", "the one seed that TestSimulation lives", func(text string) error {
+		seed, err := strconv.ParseUint(text, 0, 64)
+		only = &seed
+		return err
+	})
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -57,7 +66,7 @@ func (f figures) String() string {
 
 func TestSimulation(t *testing.T) {
 	var all figures
-	if *only != 0 {
+	if only != nil {
 		all = simulate(t, *only)
 	} else {
 		for seed := range uint64(*seeds) {
