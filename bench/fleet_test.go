@@ -52,18 +52,20 @@ type fleet struct {
 	peer    peer.Peer
 	store   peer.Store
 	keys    []string
-	seq     int64 // of the last write; the writer's own
+	written []*peer.Object // by key, to be written again; nil: each write makes its own
+	seq     int64          // of the last write; the writer's own
 	running []peer.Watcher
 	all     sync.WaitGroup
 	closing atomic.Bool
 
-	target  atomic.Int64  // who has this write has all
-	pending atomic.Int64  // watchers that have not
-	reached chan struct{} // pending became 0
-	lost    atomic.Int64  // events that a watcher was not given, or not in order
-	mu      sync.Mutex    // one target after the other
-	ended   int           // watchers that the peer has ended
-	lat     latencies     // of the watchers that measure it, up to the target
+	target   atomic.Int64  // who has this write has all
+	pending  atomic.Int64  // watchers that have not
+	patience *time.Timer   // the writer's, with them
+	reached  chan struct{} // pending became 0
+	lost     atomic.Int64  // events that a watcher was not given, or not in order
+	mu       sync.Mutex    // one target after the other
+	ended    int           // watchers that the peer has ended
+	lat      latencies     // of the watchers that measure it, up to the target
 }
 
 const keysWritten = 4096 // what is written goes round so many keys
@@ -74,7 +76,7 @@ func newFleet(b *testing.B, p peer.Peer, cfg peer.Config) *fleet {
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := &fleet{b: b, peer: p, store: store, reached: make(chan struct{}, 1), seq: int64(len(cfg.Initial))}
+	f := &fleet{b: b, peer: p, store: store, reached: make(chan struct{}, 1), patience: time.NewTimer(0), seq: int64(len(cfg.Initial))}
 	for i := range keysWritten {
 		f.keys = append(f.keys, key(i))
 	}
@@ -151,10 +153,22 @@ func (f *fleet) caughtUp() {
 	}
 }
 
+// rewrite makes the objects that are written from now on, so that writes make no
+// garbage: a collection has the harness's goroutines to scan, however many there are.
+// Only for who waits for all watchers within keysWritten writes.
+func (f *fleet) rewrite() { f.written = objects(keysWritten) }
+
 // put writes the next object.
 func (f *fleet) put() {
 	f.seq++
-	if err := f.store.Put(&peer.Object{Key: f.keys[f.seq%keysWritten], Seq: f.seq, Sent: peer.Now()}); err != nil {
+	var o *peer.Object
+	if f.written == nil {
+		o = &peer.Object{Key: f.keys[f.seq%keysWritten]}
+	} else {
+		o = f.written[f.seq%keysWritten]
+	}
+	o.Seq, o.Sent = f.seq, peer.Now()
+	if err := f.store.Put(o); err != nil {
 		f.b.Fatal(err)
 	}
 }
@@ -202,10 +216,11 @@ func (f *fleet) burst(n int) {
 func (f *fleet) await() {
 	f.b.Helper()
 	for range 120 {
+		f.patience.Reset(time.Second / 2)
 		select {
 		case <-f.reached:
 			return
-		case <-time.After(time.Second / 2):
+		case <-f.patience.C:
 			if f.peer.Burst > 0 {
 				f.put()
 			}
