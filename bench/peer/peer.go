@@ -64,7 +64,7 @@ type Watcher interface {
 // Config is what a store is opened for.
 type Config struct {
 	Initial []*Object // the state that it begins with
-	History int       // how many changes it should be able to resume over
+	History int       // how many changes it should be able to resume over; 0: as it likes
 }
 
 // Case is one of the comparisons.

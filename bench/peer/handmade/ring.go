@@ -1,6 +1,7 @@
 package handmade
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -46,7 +47,7 @@ type cursor struct {
 }
 
 func newRing(cfg peer.Config) *ring {
-	r := &ring{state: map[string]*peer.Object{}, events: make([]event, max(cfg.History, 16384))}
+	r := &ring{state: map[string]*peer.Object{}, events: make([]event, cmp.Or(cfg.History, 16384))}
 	r.more = sync.NewCond(r.mu.RLocker())
 	for _, o := range cfg.Initial {
 		r.state[o.Key] = o
