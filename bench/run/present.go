@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/watchcache/watchcache/bench/peer"
 	"github.com/watchcache/watchcache/bench/peer/all"
@@ -61,7 +63,18 @@ func cannot(p peer.Peer) string {
 	return strings.Join(all, "; ")
 }
 
-func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+// upperFirst begins a sentence. A unit stays as it is: a capital would be another.
+func upperFirst(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if word == "ns" || word == "µs" {
+		return s
+	}
+	first, n := utf8.DecodeRuneInString(s)
+	if n == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(first)) + s[n:]
+}
 
 // table has a row for each peer and a column for each size.
 func table(v view, cells []cell) string {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const raw = `date: 2026-12-02
@@ -51,6 +52,21 @@ func TestParseTakesMediansOverRounds(t *testing.T) {
 	}
 	if _, err := parse(strings.NewReader("PASS\n")); err == nil {
 		t.Error("nothing was measured, and no error")
+	}
+}
+
+func TestUpperFirstTakesRunes(t *testing.T) {
+	for s, want := range map[string]string{
+		"p99 in µs": "P99 in µs", "µs": "µs", "ns an event": "ns an event", "öre": "Öre", "": "",
+	} {
+		if got := upperFirst(s); got != want {
+			t.Errorf("%q became %q, want %q", s, got, want)
+		}
+	}
+	for _, v := range views {
+		if !utf8.ValidString(upperFirst(v.what)) {
+			t.Errorf("%q becomes %q", v.what, upperFirst(v.what))
+		}
 	}
 }
 
