@@ -15,17 +15,7 @@ func BenchmarkElsewhere(b *testing.B) {
 		f := newFleet(b, p, peer.Config{Initial: objects(keysWritten + most)})
 		defer f.close()
 		for i := range watchers {
-			w, err := f.store.Watch(peer.Start{Key: key(keysWritten + i)})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer w.Stop()
-			f.all.Go(func() {
-				w.Each(func(int64, int64) bool {
-					b.Error("an event of another key")
-					return true
-				})
-			})
+			f.watchAside(key(keysWritten + i))
 		}
 		over := make(chan struct{})
 		defer close(over)

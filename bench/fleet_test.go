@@ -54,7 +54,8 @@ type fleet struct {
 	keys    []string
 	written []*peer.Object // by key, to be written again; nil: each write makes its own
 	seq     int64          // of the last write; the writer's own
-	running []peer.Watcher
+	running []peer.Watcher // that have to get every write
+	aside   []peer.Watcher // that have to get none
 	all     sync.WaitGroup
 	closing atomic.Bool
 
@@ -62,9 +63,11 @@ type fleet struct {
 	pending  atomic.Int64  // watchers that have not
 	patience *time.Timer   // the writer's, with them
 	reached  chan struct{} // pending became 0
-	lost     atomic.Int64  // events that a watcher was not given, or not in order
+	due      int64         // what the watchers should have been given
+	lost     atomic.Int64  // what a watcher was not given before the next, or not in order
 	mu       sync.Mutex    // one target after the other
-	ended    int           // watchers that the peer has ended
+	ended    []int64       // the last writes that watchers have that the peer has ended
+	asideEnd int           // watchers aside that the peer has ended
 	lat      latencies     // of the watchers that measure it, up to the target
 }
 
@@ -95,7 +98,7 @@ func objects(n int) []*peer.Object {
 
 func (f *fleet) close() {
 	f.closing.Store(true)
-	for _, w := range f.running {
+	for _, w := range slices.Concat(f.running, f.aside) {
 		w.Stop()
 	}
 	f.all.Wait()
@@ -141,10 +144,31 @@ func (f *fleet) follow(w peer.Watcher, want int64, measure bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ended++
+	f.ended = append(f.ended, want-1)
 	if has != f.target.Load() {
 		f.caughtUp()
 	}
+}
+
+// watchAside starts a watcher of a key that nobody writes.
+func (f *fleet) watchAside(key string) {
+	f.b.Helper()
+	w, err := f.store.Watch(peer.Start{Key: key})
+	if err != nil {
+		f.b.Fatal(err)
+	}
+	f.aside = append(f.aside, w)
+	f.all.Go(func() {
+		w.Each(func(int64, int64) bool {
+			f.b.Error("an event of another key")
+			return true
+		})
+		if !f.closing.Load() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.asideEnd++
+		}
+	})
 }
 
 func (f *fleet) caughtUp() {
@@ -160,27 +184,33 @@ func (f *fleet) rewrite() { f.written = objects(keysWritten) }
 
 // put writes the next object.
 func (f *fleet) put() {
-	f.seq++
-	var o *peer.Object
-	if f.written == nil {
-		o = &peer.Object{Key: f.keys[f.seq%keysWritten]}
+	at := (f.seq + 1) % keysWritten
+	if f.written != nil {
+		f.putObject(f.written[at])
 	} else {
-		o = f.written[f.seq%keysWritten]
+		f.putObject(&peer.Object{Key: f.keys[at]})
 	}
+}
+
+func (f *fleet) putObject(o *peer.Object) {
+	f.seq++
+	f.due += int64(len(f.running))
 	o.Seq, o.Sent = f.seq, peer.Now()
 	if err := f.store.Put(o); err != nil {
 		f.b.Fatal(err)
 	}
 }
 
-// aim makes the n-th write from now on what every watcher has to have.
+// aim makes the n-th write from now on what every watcher has to have that the peer
+// has not ended.
 func (f *fleet) aim(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pending.Store(int64(len(f.running) - f.ended))
+	pending := len(f.running) - len(f.ended)
+	f.pending.Store(int64(pending))
 	f.target.Store(f.seq + int64(n))
-	if len(f.running) == f.ended {
-		f.b.Fatal("the peer has ended every watcher")
+	if pending == 0 {
+		f.reached <- struct{}{}
 	}
 }
 
@@ -229,12 +259,19 @@ func (f *fleet) await() {
 	f.b.Fatalf("%d watchers do not catch up", f.pending.Load())
 }
 
-// report reports what watchers were not given.
+// report reports what watchers were not given, of all that they should have been, and
+// how many the peer has ended, of all. Whoever is ended is not given the rest.
 func (f *fleet) report() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.b.ReportMetric(float64(f.lost.Load()), "lost-events")
-	f.b.ReportMetric(float64(f.ended), "ended-watchers")
+	lost := f.lost.Load()
+	for _, has := range f.ended {
+		lost += f.seq - has
+	}
+	f.b.ReportMetric(float64(lost), "lost-events")
+	f.b.ReportMetric(float64(f.due), "of-events")
+	f.b.ReportMetric(float64(len(f.ended)+f.asideEnd), "ended-watchers")
+	f.b.ReportMetric(float64(len(f.running)+len(f.aside)), "of-watchers")
 }
 
 // spent is what the process has used so far.
@@ -278,18 +315,33 @@ func (l *latencies) add(some []float64) {
 	l.all = append(l.all, some...)
 }
 
-// report reports quantiles, in microseconds.
-func (l *latencies) report(b *testing.B) {
+const forP99 = 1000 // samples
+
+// few is whether there are too few samples for p99.
+func (l *latencies) few() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all) < forP99
+}
+
+// report reports quantiles, in microseconds: those that there are samples enough for.
+// There are none if the peer has ended whoever measures.
+func (l *latencies) report(b *testing.B, of string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.all) == 0 {
-		b.Fatal("nothing was delivered")
+		return
 	}
-	q := stats.Quantiles(l.all, 0.5, 0.99, 0.999)
-	b.ReportMetric(q[0]/1e3, "p50-µs")
-	b.ReportMetric(q[1]/1e3, "p99-µs")
-	b.ReportMetric(q[2]/1e3, "p99.9-µs")
-	b.ReportMetric(slices.Max(l.all)/1e3, "max-µs")
+	for _, q := range []struct {
+		q       float64
+		samples int
+		unit    string
+	}{{0.5, 1, "p50-µs"}, {0.99, forP99, "p99-µs"}, {0.999, 10_000, "p99.9-µs"}} {
+		if len(l.all) >= q.samples {
+			b.ReportMetric(stats.Quantiles(l.all, q.q)[0]/1e3, of+q.unit)
+		}
+	}
+	b.ReportMetric(slices.Max(l.all)/1e3, of+"max-µs")
 }
 
 // pace calls do at a rate, in events a second, n times. What is late is done at once.
@@ -303,10 +355,10 @@ func pace(rate, n int, do func()) {
 	}
 }
 
-// events is how many events are paced: for three seconds, or a few, to see that it runs.
-func events(rate int) int {
+// paced is how many events are paced: for some seconds, or a few, to see that it runs.
+func paced(rate, seconds int) int {
 	if testing.Short() {
 		return 20
 	}
-	return 3 * rate
+	return seconds * rate
 }

@@ -51,68 +51,96 @@ func takeState(store peer.Store, n int, first func()) error {
 	return nil
 }
 
-// BenchmarkInitialWriter: how long a writer is held up, at the most, while watchers
-// start together and take the state of 100,000 objects: in each of the rounds, and on
-// average over them. With watchers=0 it is undisturbed. A peer may end watchers before
-// they have the state: those are counted, of those that started.
+// BenchmarkInitialWriter: how long a write takes while watchers start together and take
+// the state of 100,000 objects: quantiles of the writes of all rounds, and the slowest.
+// The control is the same with watchers of another store of the peer: what the processors
+// and the collector cost a writer whose own store nobody disturbs. With watchers=0 there
+// are none. A writer that has to wait for a lock waits for a processor after it: for how
+// long is seen from how late it wakes from its sleep. A peer may end watchers before they
+// have the state: those are counted, of those that started.
 func BenchmarkInitialWriter(b *testing.B) {
-	cases(b, peer.Initial, "watchers", []int{0, 10, 50}, func(b *testing.B, p peer.Peer, watchers int) {
-		n := 100_000
-		if p.MaxObjects > 0 || testing.Short() {
-			n = 10_000
-		}
-		f := newFleet(b, p, peer.Config{Initial: objects(n)})
-		defer f.close()
-		f.watch(1, 0) // else a store that only queues would have no end of its queue
-		f.burst(1)
-		var sum, slowest time.Duration
-		rounds := 0
-		var ended atomic.Int64
-		for b.Loop() {
-			held := f.heldUp(watchers, n, &ended)
-			sum, slowest = sum+held, max(slowest, held)
-			rounds++
-		}
-		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(float64(sum)/1e3/float64(rounds), "held-up-µs")
-		b.ReportMetric(float64(slowest)/1e3, "slowest-µs")
-		if watchers > 0 {
-			b.ReportMetric(float64(ended.Load())/float64(rounds*watchers), "ended/watcher")
-		}
+	each(b, peer.Initial, func(b *testing.B, p peer.Peer) {
+		b.Run("of=itself", func(b *testing.B) {
+			with(b, p, "watchers", []int{0, 10, 50}, func(b *testing.B, n int) { initialWriter(b, p, n, false) })
+		})
+		b.Run("of=another", func(b *testing.B) {
+			with(b, p, "watchers", []int{10, 50}, func(b *testing.B, n int) { initialWriter(b, p, n, true) })
+		})
 	})
+}
+
+func initialWriter(b *testing.B, p peer.Peer, watchers int, another bool) {
+	cfg := peer.Config{Initial: objects(100_000)}
+	if p.MaxObjects > 0 || testing.Short() {
+		cfg.Initial = cfg.Initial[:10_000]
+	}
+	f := newFleet(b, p, cfg)
+	defer f.close()
+	f.watch(1, 0) // else a store that only queues would have no end of its queue
+	f.burst(1)
+	watched := f.store
+	if another {
+		g := newFleet(b, p, cfg)
+		defer g.close()
+		watched = g.store
+	}
+	var ended atomic.Int64
+	var wakes latencies
+	started := 0
+	round := func() {
+		f.writeWhile(&wakes, func() {
+			if watchers == 0 {
+				time.Sleep(50 * time.Millisecond)
+				return
+			}
+			var all sync.WaitGroup
+			for range watchers {
+				all.Go(func() {
+					if takeState(watched, len(cfg.Initial), func() {}) != nil {
+						ended.Add(1)
+					}
+				})
+			}
+			all.Wait()
+		})
+		started += watchers
+	}
+	for b.Loop() {
+		round()
+	}
+	for f.lat.few() && !testing.Short() {
+		round()
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(ended.Load()), "ended-watchers")
+	b.ReportMetric(float64(started), "of-watchers")
+	f.lat.report(b, "")
+	wakes.report(b, "late-")
 }
 
 const writesAtATime = 10
 
-// heldUp writes until the watchers have the state, and returns the slowest write.
-// Undisturbed, it writes for 50 ms.
-func (f *fleet) heldUp(watchers, n int, ended *atomic.Int64) (slowest time.Duration) {
-	var all sync.WaitGroup
+// writeWhile writes until something is over, and adds how long each write took, and how
+// late it wakes in between.
+func (f *fleet) writeWhile(wakes *latencies, something func()) {
 	var over atomic.Bool
-	if watchers == 0 {
-		time.AfterFunc(50*time.Millisecond, func() { over.Store(true) })
-	}
-	for range watchers {
-		all.Go(func() {
-			if takeState(f.store, n, func() {}) != nil {
-				ended.Add(1)
-			}
-		})
-	}
 	go func() {
-		if all.Wait(); watchers > 0 {
-			over.Store(true)
-		}
+		something()
+		over.Store(true)
 	}()
+	took := make([]float64, writesAtATime)
 	for !over.Load() {
 		f.aim(writesAtATime)
-		for range writesAtATime {
+		for i := range took {
 			begin := time.Now()
 			f.put()
-			slowest = max(slowest, time.Since(begin))
+			took[i] = float64(time.Since(begin))
 		}
+		f.lat.add(took)
 		f.await()
-		time.Sleep(100 * time.Microsecond) // it is the watchers' time that is wanted, not a writer that fills it
+		const pause = 100 * time.Microsecond // it is the watchers' time that is wanted, not a writer that fills it
+		begin := time.Now()
+		time.Sleep(pause)
+		wakes.add([]float64{float64(time.Since(begin) - pause)})
 	}
-	return slowest
 }

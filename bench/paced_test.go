@@ -19,16 +19,16 @@ func BenchmarkPaced(b *testing.B) {
 					defer f.close()
 					f.watch(watchers, 10)
 					f.burst(1)
-					n, begin := 0, now()
+					n, rounds, begin := paced(rate, 2), 0, now()
 					for b.Loop() {
-						f.aim(events(rate))
-						pace(rate, events(rate), f.put)
+						f.aim(n)
+						pace(rate, n, f.put)
 						f.await()
-						n += events(rate) * watchers
+						rounds++
 					}
-					begin.per(b, n, "delivery")
+					begin.per(b, rounds*n*watchers, "delivery")
 					f.report()
-					f.lat.report(b)
+					f.lat.report(b, "")
 				})
 			})
 		}

@@ -62,14 +62,9 @@ func (f *fleet) replay(changes []change) (puts int) {
 			f.aim(n)
 		}
 		for _, c := range changes[:end] {
-			var err error
-			if c.delete {
-				err = f.store.Delete(c.key)
-			} else {
-				f.seq++
-				err = f.store.Put(&peer.Object{Key: c.key, Seq: f.seq, Sent: peer.Now()})
-			}
-			if err != nil {
+			if !c.delete {
+				f.putObject(&peer.Object{Key: c.key})
+			} else if err := f.store.Delete(c.key); err != nil {
 				f.b.Fatal(err)
 			}
 		}

@@ -33,17 +33,17 @@ func present(dir string) error {
 	for _, p := range all.Peers {
 		fmt.Fprintf(&text, "| %s | %s | %s |\n", p.Name, p.What, cannot(p))
 	}
-	fmt.Fprint(&text, "\nA dash: the peer cannot do the case, or not at that size (NATS and watermill are left out where they would take minutes).\n")
+	fmt.Fprint(&text, "\nA dash: the peer cannot do the case, or not at that size (NATS and watermill are left out where they would take minutes). Ended, lost: the peer ended so many of the case's watchers, or did not give them so many of the events, in the worst round; a figure would be of less work. A p99 is of 1,000 samples or more, a p99.9 of 10,000.\n")
 	for _, v := range views {
 		cells := v.cells(found)
 		if len(cells) == 0 {
 			continue
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s\n%s", v.title, upperFirst(v.what)+":\n", table(v, cells))
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n%s", v.title, upperFirst(v.what)+":\n", table(v, cells, v.controls(found)))
 		if v.by == "" {
 			continue
 		}
-		if drawing := draw(v, cells); drawing != "" {
+		if drawing := draw(v, slices.DeleteFunc(cells, func(c cell) bool { return c.failing != "" })); drawing != "" {
 			name := v.file + ".svg"
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(drawing), 0o666); err != nil {
 				return err
@@ -76,18 +76,14 @@ func upperFirst(s string) string {
 	return string(unicode.ToUpper(first)) + s[n:]
 }
 
-// table has a row for each peer and a column for each size.
-func table(v view, cells []cell) string {
+// table has a row for each peer, and one for its control if it has any, and a column for
+// each size.
+func table(v view, cells, controls []cell) string {
 	var sizes []int
-	value := map[string]map[int]float64{}
-	for _, c := range cells {
+	for _, c := range slices.Concat(cells, controls) {
 		if !slices.Contains(sizes, c.size) {
 			sizes = append(sizes, c.size)
 		}
-		if value[c.peer] == nil {
-			value[c.peer] = map[int]float64{}
-		}
-		value[c.peer][c.size] = c.v
 	}
 	slices.Sort(sizes)
 	var t strings.Builder
@@ -101,17 +97,28 @@ func table(v view, cells []cell) string {
 	}
 	t.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(sizes)) + "\n")
 	for _, p := range all.Peers {
-		fmt.Fprintf(&t, "| %s |", p.Name)
-		for _, n := range sizes {
-			if x, ok := value[p.Name][n]; ok {
-				t.WriteString(" " + figure(x) + " |")
-			} else {
-				t.WriteString(" – |")
-			}
+		t.WriteString(row(p.Name, p.Name, sizes, cells))
+		if slices.ContainsFunc(controls, func(c cell) bool { return c.peer == p.Name }) {
+			t.WriteString(row(p.Name+", control", p.Name, sizes, controls))
 		}
-		t.WriteString("\n")
 	}
 	return t.String()
+}
+
+func row(title, peer string, sizes []int, cells []cell) string {
+	text := "| " + title + " |"
+	for _, n := range sizes {
+		at := slices.IndexFunc(cells, func(c cell) bool { return c.peer == peer && c.size == n })
+		switch {
+		case at < 0:
+			text += " – |"
+		case cells[at].failing != "":
+			text += " " + cells[at].failing + " |"
+		default:
+			text += " " + figure(cells[at].v) + " |"
+		}
+	}
+	return text + "\n"
 }
 
 // figure writes three digits that count, and all before the point.

@@ -14,7 +14,7 @@ import (
 const raw = `date: 2026-12-02
 go: go1.26
 goos: linux
-BenchmarkSaturated/peer=watchcache/watchers=1-2    10  1 lost-events  20.0 cpu-ns/delivery  10.0 ns/delivery
+BenchmarkSaturated/peer=watchcache/watchers=1-2    10  0 lost-events  20.0 cpu-ns/delivery  10.0 ns/delivery
 BenchmarkSaturated/peer=watchcache/watchers=100-2  10  0 lost-events  4.0 cpu-ns/delivery  3.0 ns/delivery
 BenchmarkSaturated/peer=statedb/watchers=100-2     10  0 lost-events  80 cpu-ns/delivery  50 ns/delivery
 BenchmarkResume/peer=watchcache-2                  10  6.5 ns/event
@@ -36,7 +36,7 @@ func TestParseTakesMediansOverRounds(t *testing.T) {
 	}
 	v := view{bench: "Saturated", by: "watchers", unit: "cpu-ns/delivery", what: "CPU ns a delivery", title: "Saturated"}
 	cells := v.cells(found)
-	want := []cell{{"watchcache", 1, 25}, {"watchcache", 100, 5}, {"statedb", 100, 100}}
+	want := []cell{{peer: "watchcache", size: 1, v: 25}, {peer: "watchcache", size: 100, v: 5}, {peer: "statedb", size: 100, v: 100}}
 	if len(cells) != len(want) {
 		t.Fatalf("%v, want %v", cells, want)
 	}
@@ -46,12 +46,50 @@ func TestParseTakesMediansOverRounds(t *testing.T) {
 		}
 	}
 	for _, row := range []string{"| peer | 1 watchers | 100 watchers |", "| watchcache | 25.0 | 5.00 |", "| statedb | – | 100 |", "| nats-kv | – | – |"} {
-		if text := table(v, cells); !strings.Contains(text, row+"\n") {
+		if text := table(v, cells, nil); !strings.Contains(text, row+"\n") {
 			t.Errorf("no row %q in\n%s", row, text)
 		}
 	}
 	if _, err := parse(strings.NewReader("PASS\n")); err == nil {
 		t.Error("nothing was measured, and no error")
+	}
+}
+
+func TestWhoDidNotDoTheJobHasNoFigure(t *testing.T) {
+	const raw = `BenchmarkPaced/peer=watchcache/watchers=10-2    1  0 lost-events  20 of-events  0 ended-watchers  10 of-watchers  4.0 ns
+BenchmarkPaced/peer=k8s-cacher/watchers=10-2    1  0 lost-events  20000 of-events  0 ended-watchers  1000 of-watchers  5.0 ns
+BenchmarkPaced/peer=k8s-cacher/watchers=10-2    1  9 lost-events  20000 of-events  999 ended-watchers  1000 of-watchers  1.0 ns
+BenchmarkPaced/peer=channels-drop/watchers=10-2 1  1234 lost-events  20000 of-events  0 ended-watchers  10 of-watchers  1.0 ns
+BenchmarkPaced/peer=statedb/watchers=10-2       1  10 ended-watchers  10 of-watchers
+`
+	found, err := parse(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := view{bench: "Paced", by: "watchers", unit: "ns"}
+	text := table(v, v.cells(found), nil)
+	for _, row := range []string{"| watchcache | 4.00 |", "| k8s-cacher | ended 999 of 1,000 |", "| channels-drop | lost 1,234 of 20,000 |", "| statedb | ended 10 of 10 |"} {
+		if !strings.Contains(text, row+"\n") {
+			t.Errorf("no row %q in\n%s", row, text)
+		}
+	}
+}
+
+func TestControlsHaveRows(t *testing.T) {
+	const raw = `BenchmarkInitialWriter/peer=watchcache/of=itself/watchers=0-2    1  3.0 p99-µs
+BenchmarkInitialWriter/peer=watchcache/of=itself/watchers=10-2   1  5.0 p99-µs
+BenchmarkInitialWriter/peer=watchcache/of=another/watchers=10-2  1  4.0 p99-µs
+`
+	found, err := parse(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := view{bench: "InitialWriter", where: itself, by: "watchers", unit: "p99-µs", control: another}
+	text := table(v, v.cells(found), v.controls(found))
+	for _, row := range []string{"| watchcache | 3.00 | 5.00 |", "| watchcache, control | – | 4.00 |"} {
+		if !strings.Contains(text, row+"\n") {
+			t.Errorf("no row %q in\n%s", row, text)
+		}
 	}
 }
 
@@ -76,11 +114,11 @@ func TestChartsAreWellFormed(t *testing.T) {
 		cells []cell
 		lines int
 	}{
-		"two peers":          {[]cell{{"watchcache", 1, 3}, {"watchcache", 100, 5}, {"statedb", 1, 10}, {"statedb", 100, 2000}}, 2},
-		"from none":          {[]cell{{"watchcache", 0, 3}, {"watchcache", 100, 5}}, 1},
-		"all the same":       {[]cell{{"watchcache", 1, 10}, {"watchcache", 10, 10}}, 1},
-		"one size":           {[]cell{{"watchcache", 1, 3}, {"statedb", 1, 5}}, 0},
-		"nothing but zeroes": {[]cell{{"watchcache", 1, 0}, {"watchcache", 10, 0}}, 0},
+		"two peers":          {[]cell{{peer: "watchcache", size: 1, v: 3}, {peer: "watchcache", size: 100, v: 5}, {peer: "statedb", size: 1, v: 10}, {peer: "statedb", size: 100, v: 2000}}, 2},
+		"from none":          {[]cell{{peer: "watchcache", size: 0, v: 3}, {peer: "watchcache", size: 100, v: 5}}, 1},
+		"all the same":       {[]cell{{peer: "watchcache", size: 1, v: 10}, {peer: "watchcache", size: 10, v: 10}}, 1},
+		"one size":           {[]cell{{peer: "watchcache", size: 1, v: 3}, {peer: "statedb", size: 1, v: 5}}, 0},
+		"nothing but zeroes": {[]cell{{peer: "watchcache", size: 1, v: 0}, {peer: "watchcache", size: 10, v: 0}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			drawing := draw(v, row.cells)
