@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/watchcache/watchcache"
 	"github.com/watchcache/watchcache/watchcachetest"
@@ -180,6 +181,7 @@ func TestCheckerExplainsABrokenStream(t *testing.T) {
 		{"an end that lies about where it was", insert(addedA, ended(&watchcache.StalledError{Phase: watchcache.PhaseStreaming, Position: at(3)})), 5, "beyond what was taken", `Added "a" at 2`, "ended"},
 		{"an untyped end by policy", replace(end, ended(watchcache.ErrLagged)), 5, "how it stalled", "StalledError", "lagged"},
 		{"expired for nothing", replace(end, ended(&watchcache.ExpiredError{Requested: at(7), Oldest: at(7)})), 6, "not listed anew", "go on", "expired"},
+		{"an expiry that lies about where it was", insert(addedA, ended(&watchcache.ExpiredError{Requested: at(3), Oldest: at(7)})), 6, "beyond what was taken", `Added "a" at 2`, "expired"},
 		{"an untyped expiry", replace(end, ended(watchcache.ErrExpired)), 6, "what expired", "ExpiredError", "expired"},
 
 		{"an early bookmark", insert(removedD, marker(watchcache.Bookmark, 6)), 14, "before everything", `Deleted "d" at 6`, "Bookmark at 6"},
@@ -188,7 +190,21 @@ func TestCheckerExplainsABrokenStream(t *testing.T) {
 		{"a bookmark that goes back", insert(left, marker(watchcache.Bookmark, 6)), 14, "went back", "7 or later", "Bookmark at 6"},
 		{"a bookmark at the start", insert(addedA, marker(watchcache.Bookmark, 1)), 14, "nothing new", "beyond e:1", "Bookmark at 1"},
 		{"a bookmark ahead of the writer", insert(left, marker(watchcache.Bookmark, 8)), 14, "nobody wrote", "e:7", "Bookmark at 8"},
-		{"a resync that goes back", insert(left, marker(watchcache.Reset, 1), whole()[initialB], whole()[initialZ], marker(watchcache.Synced, 1)), 14, "resync went back", "7 or later", "Synced at 1"},
+		{"a resync that goes back", insert(left, marker(watchcache.Reset, 1), whole()[initialB], whole()[initialZ], marker(watchcache.Synced, 1)), 14, "resync went back", "7 or later", "Reset at 1"},
+		{"a Reset ahead of the writer", insert(left, marker(watchcache.Reset, 8)), 3, "nobody wrote", "e:7", "Reset at 8"},
+		{"a Synced of another revision than its Reset", insert(left, marker(watchcache.Reset, 7), took(event{Type: watchcache.Added, Key: "a", Object: 2, Revision: 2, Initial: true}),
+			took(event{Type: watchcache.Added, Key: "c", Object: 6, Revision: 5, Initial: true}), took(event{Type: watchcache.Added, Key: "e", Object: 8, Revision: 3, Initial: true}),
+			took(event{Type: watchcache.Added, Key: "z", Object: 26, Revision: 1, Initial: true}), marker(watchcache.Synced, 6)), 3, "another revision than its Reset", "Synced at 7", "Synced at 6"},
+
+		{"a Synced with a key", replace(synced, took(event{Type: watchcache.Synced, Key: "z", Revision: 1})), 3, "a marker with Key", "nothing else", `Synced "z" at 1`},
+		{"a bookmark with an object", replace(bookmark, took(event{Type: watchcache.Bookmark, Object: 1, Revision: 7})), 3, "a marker with Object", "nothing else", "Bookmark at 7"},
+		{"a bookmark with an object before", replace(bookmark, took(event{Type: watchcache.Bookmark, Prev: 1, Revision: 7})), 3, "a marker with Prev", "nothing else", "Bookmark at 7"},
+		{"a bookmark with a cause", replace(bookmark, took(event{Type: watchcache.Bookmark, Cause: watchcache.Removed, Revision: 7})), 3, "a marker with Cause", "nothing else", "Removed"},
+		{"a bookmark with more to follow", replace(bookmark, took(event{Type: watchcache.Bookmark, More: true, Revision: 7})), 3, "a marker with More", "nothing else", "more to follow"},
+		{"an initial Synced", replace(synced, took(event{Type: watchcache.Synced, Initial: true, Revision: 1})), 3, "a marker with Initial", "nothing else", "initial"},
+		{"an initial event with an object before", replace(initialB, took(event{Type: watchcache.Added, Key: "b", Object: 12, Prev: 11, Revision: 1, Initial: true})), 3, "an initial event with Prev", "of an item", `Added "b" at 1`},
+		{"an initial event with more to follow", replace(initialB, took(event{Type: watchcache.Added, Key: "b", Object: 12, Revision: 1, Initial: true, More: true})), 3, "an initial event with More", "of an item", "more to follow"},
+		{"an initial event with a cause", replace(initialB, took(event{Type: watchcache.Added, Key: "b", Object: 12, Revision: 1, Initial: true, Cause: watchcache.Removed})), 3, "an initial event with Cause", "of an item", "Removed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			check := written()
@@ -245,6 +261,94 @@ func TestViolationTellsTheLastEvents(t *testing.T) {
 	for _, text := range want {
 		if !strings.Contains(v.Error(), text) {
 			t.Errorf("want %q in the message, got %q", text, v)
+		}
+	}
+}
+
+// TestCheckerHoldsEventsOfACommitToOneTime: what one watcher was told of a commit's time is what
+// all the others are.
+func TestCheckerHoldsEventsOfACommitToOneTime(t *testing.T) {
+	check := written()
+	noon := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	first, second := check.Watcher("first", even, at(1)), check.Watcher("second", even, at(1))
+	ev := event{Type: watchcache.Added, Key: "a", Object: 2, Revision: 2, Time: noon}
+	first.Took(ev)
+	ev.Time = noon.In(time.FixedZone("elsewhere", 3600))
+	second.Took(ev)
+	if err := check.Err(); err != nil {
+		t.Fatalf("want the same instant to pass, got: %v", err)
+	}
+	ev = event{Type: watchcache.Added, Key: "c", Object: 4, Revision: 3, More: true, Time: noon}
+	first.Took(ev)
+	if err := check.Err(); err != nil {
+		t.Fatal(err)
+	}
+	ev.Time = noon.Add(1)
+	second.Took(ev)
+	violated(t, check, "second", 2, "another time", "12:00:00 +0000", "12:00:00.000000001")
+}
+
+// TestCheckerFollowsAllThatAStreamMayBe: where no position is told, as with a channel, one
+// Synced may be of several parts of its revision; what comes next tells of which.
+func TestCheckerFollowsAllThatAStreamMayBe(t *testing.T) {
+	part := func(n uint32) position { return position{Epoch: "e", Revision: 8, Part: n} }
+	modified := func(object, prev int) step {
+		return took(event{Type: watchcache.Modified, Key: "a", Object: object, Prev: prev, Revision: 8})
+	}
+	state := []step{
+		took(event{Type: watchcache.Added, Key: "a", Object: 4, Revision: 8, Initial: true}),
+		took(event{Type: watchcache.Added, Key: "z", Object: 26, Revision: 1, Initial: true}), marker(watchcache.Synced, 8),
+	}
+	next := took(event{Type: watchcache.Modified, Key: "a", Object: 8, Prev: 4, Revision: 9})
+	for _, row := range []struct {
+		name  string
+		steps []step
+		why   string
+	}{
+		{"of the first", []step{modified(6, 4), modified(4, 6), next, ended(watchcache.ErrClosed)}, ""},
+		{"of the last", []step{next, ended(watchcache.ErrClosed)}, ""},
+		{"of none, as the next tells", []step{modified(4, 6)}, "where it started"},
+		{"of the first, and then a gap", []step{modified(6, 4), next}, "was skipped"},
+		{"of the last, and then back", []step{next, modified(6, 4)}, "where it started"},
+		{"of the first, and ahead of the writer", []step{modified(6, 4), modified(4, 6), next,
+			took(event{Type: watchcache.Added, Key: "y", Object: 2, Revision: 10})}, "nobody wrote"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			check := watchcachetest.NewChecker(watchcache.Options[int]{})
+			check.Replaced(at(1), item{Key: "a", Object: 2}, item{Key: "z", Object: 26})
+			for n, object := range []int{4, 6, 4} {
+				check.Committed(part(uint32(n)), change{Key: "a", Object: object})
+			}
+			check.Committed(at(9), change{Key: "a", Object: 8})
+			w := check.Watcher("w", even, position{})
+			for n, tell := range append(slices.Clone(state), row.steps...) {
+				tell(w)
+				if err := check.Err(); err != nil && (row.why == "" || n < len(state)) {
+					t.Fatalf("step %d: want no violation, got: %v", n, err)
+				}
+			}
+			if row.why != "" {
+				violated(t, check, "w", 1, row.why, "", "")
+			}
+		})
+	}
+}
+
+// TestCheckerFollowsAllThatAStreamMayBeAcrossListings: the same state under two numberings,
+// of which the stream is one.
+func TestCheckerFollowsAllThatAStreamMayBeAcrossListings(t *testing.T) {
+	for _, object := range []int{2, 3} {
+		check := watchcachetest.NewChecker(watchcache.Options[int]{})
+		w := check.Watcher("w", nil, position{})
+		check.Replaced(at(5), item{Key: "k", Object: 1, Revision: 4})
+		check.Committed(at(6), change{Key: "k", Object: 2})
+		check.Replaced(foreign(5), item{Key: "k", Object: 1, Revision: 4})
+		check.Committed(foreign(6), change{Key: "k", Object: 3})
+		w.Took(event{Type: watchcache.Added, Key: "k", Object: 1, Revision: 4, Initial: true})
+		w.Took(event{Type: watchcache.Synced, Revision: 5})
+		w.Took(event{Type: watchcache.Modified, Key: "k", Object: object, Prev: 1, Revision: 6})
+		if err := check.Err(); err != nil {
+			t.Errorf("want a stream of either numbering to pass, got with %d: %v", object, err)
 		}
 	}
 }

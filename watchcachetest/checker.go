@@ -94,12 +94,13 @@ func (c *Checker[T]) Snapshot(snapshot *watchcache.Snapshot[T]) {
 // prefix, range, index and filter together, and must be pure; nil is everything.
 // after is the position that it starts after; the zero Position is for a watcher
 // that starts with the state. For one that starts now or after a revision,
-// Watcher.Position, called right after Watch, tells it.
+// Watcher.Position, called right after Watch, tells it. Call it before Watch, or
+// before the state is listed anew after Watch: it notes how often that was.
 func (c *Checker[T]) Watcher(name string, selects func(key string, object T) bool, after watchcache.Position) *Watched[T] {
 	if selects == nil {
 		selects = func(string, T) bool { return true }
 	}
-	w := &Watched[T]{check: c, replay: replay[T]{timeline: &c.timeline, name: name, selects: selects}}
+	w := &Watched[T]{check: c, name: name, replays: []replay[T]{{timeline: &c.timeline, selects: selects}}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.tell(record[T]{kind: recordStart, at: after})

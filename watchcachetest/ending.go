@@ -60,6 +60,11 @@ func (r *replay[T]) expired(err error, wrong wrongFunc) *Violation {
 	if !errors.As(err, &expired) {
 		return wrong(6, "the error does not say what expired", "an ExpiredError")
 	}
+	if at := expired.Requested; !r.initial && r.era != nil && at.Epoch == r.era.base.Epoch && before(r.low, at) {
+		if want, ok := r.untaken(at); ok {
+			return wrong(6, "the error's position is beyond what was taken: to resume there skips", "not beyond "+want)
+		}
+	}
 	eras := r.timeline.eras
 	if len(eras) <= r.eras && (r.era == nil || r.era == r.timeline.last()) && !(r.era != nil && r.era.inHole(r.low)) {
 		v := wrong(6, "it expired, although the state was not listed anew", "to go on")

@@ -9,10 +9,10 @@ import (
 )
 
 // replay follows one watcher through the timeline: at each step it knows what has
-// to come next.
+// to come next. Where a stream does not tell which of several places it is at, as a
+// channel does not tell the part of a revision, there is a replay for each.
 type replay[T any] struct {
 	timeline *timeline[T]
-	name     string
 	selects  func(key string, object T) bool
 	coalesce bool
 
@@ -26,25 +26,21 @@ type replay[T any] struct {
 	taken   int                   // of what it selects of that one
 	window  []watchcache.Event[T] // coalescing: taken, with more to follow
 	nexts   []int                 // coalescing: what next may be, if not only that; sorted
+	begun   uint64                // the revision of the Reset that began the initial phase
 	ended   error
-	last    []record[T]
+	others  []replay[T] // where the last step may have led as well
+	alone   bool        // no other replay is possible
 
 	seen   []watchcache.Event[T] // of era.commits[seenAt]
 	seenIn *era[T]
 	seenAt int
 }
 
-// mostLast is how much a violation tells of what was before.
-const mostLast = 6
-
-func (r *replay[T]) remember(rec record[T]) {
-	if rec.kind == recordCaughtUp {
-		return
-	}
-	if len(r.last) == mostLast {
-		r.last = append(r.last[:0:0], r.last[1:]...)
-	}
-	r.last = append(r.last, rec) // its text is made when it is wanted: an object may be large
+// same reports whether two replays expect the same from now on.
+func (r *replay[T]) same(other *replay[T]) bool {
+	return r.era == other.era && r.low == other.low && r.next == other.next && r.taken == other.taken &&
+		r.initial == other.initial && len(r.items) == len(other.items) && len(r.window) == len(other.window) &&
+		slices.Equal(r.nexts, other.nexts) && (r.ended == nil) == (other.ended == nil)
 }
 
 // step takes the next record. It returns what is wrong with it; what heals has
@@ -70,12 +66,15 @@ func (r *replay[T]) step(rec record[T], following []record[T]) *Violation {
 		return r.end(rec, wrong)
 	}
 	ev := rec.event
-	switch {
-	case r.ended != nil:
+	if r.ended != nil {
 		return wrong(5, "an event after the end", "nothing")
+	}
+	if v := r.extra(ev, wrong); v != nil {
+		return v
+	}
+	switch {
 	case ev.Type == watchcache.Reset:
-		r.initial, r.items, r.window, r.nexts, r.taken = true, nil, nil, nil, 0
-		return nil
+		return r.reset(ev, wrong)
 	case ev.Type == watchcache.Synced:
 		return r.synced(ev, following, wrong)
 	case ev.Type == watchcache.Bookmark:
@@ -94,101 +93,29 @@ func (r *replay[T]) step(rec record[T], following []record[T]) *Violation {
 
 type wrongFunc func(contract int, why, expected string) *Violation
 
-// start is a new stream.
-func (r *replay[T]) start(rec record[T], wrong wrongFunc) *Violation {
-	var in *era[T]
-	if !rec.at.IsZero() {
-		if in = r.timeline.eraOf(rec.at); in == nil {
-			v := wrong(6, "it started after a position that no stream can start after", "to be refused with ErrExpired")
-			v.heals = true
-			return v
+// extra finds what an event of its type does not have.
+func (r *replay[T]) extra(ev watchcache.Event[T], wrong wrongFunc) *Violation {
+	marker := ev.Type == watchcache.Synced || ev.Type == watchcache.Bookmark || ev.Type == watchcache.Reset
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"Key", marker && ev.Key != ""},
+		{"Object", marker && !isZero(ev.Object)},
+		{"Prev", (marker || ev.Initial) && !isZero(ev.Prev)},
+		{"Cause", (marker || ev.Initial) && ev.Cause != 0},
+		{"More", (marker || ev.Initial) && ev.More},
+		{"Initial", marker && ev.Initial},
+	} {
+		if !field.set {
+			continue
 		}
-		r.low, r.floor, r.next = rec.at, rec.at, in.after(rec.at)
+		if marker {
+			return wrong(3, fmt.Sprintf("a marker with %s set", field.name), "a marker, which has a revision and nothing else")
+		}
+		return wrong(3, fmt.Sprintf("an initial event with %s set", field.name), "key, object and revision of an item")
 	}
-	r.initial, r.era, r.eras, r.ended = in == nil, in, rec.eras, nil
-	r.items, r.window, r.nexts, r.taken = nil, nil, nil, 0
 	return nil
-}
-
-// item is an event in an initial phase.
-func (r *replay[T]) item(ev watchcache.Event[T], wrong wrongFunc) *Violation {
-	n := len(r.items)
-	switch {
-	case !ev.Initial:
-		return wrong(3, "a change before Synced", "further initial events, or Synced")
-	case ev.Type != watchcache.Added:
-		return wrong(3, "an initial event that is not Added", "Added")
-	case n > 0 && ev.Key <= r.items[n-1].Key:
-		return wrong(3, "initial events are not sorted by key, each once", fmt.Sprintf("a key above %q", r.items[n-1].Key))
-	case !r.selects(ev.Key, ev.Object):
-		return wrong(4, "an initial event that the watcher does not select", "selected objects only")
-	}
-	r.items = append(r.items, ev)
-	return nil
-}
-
-// candidates returns the eras that an initial phase may be of, the likeliest first.
-// A stream has one era, but where no position is told, as with a channel, states
-// of several may look the same: then it is that in which the watcher began, or, if
-// another began just then, a later one.
-func (r *replay[T]) candidates() []*era[T] {
-	if r.era != nil {
-		return []*era[T]{r.era}
-	}
-	var all []*era[T]
-	if r.eras > 0 {
-		all = append(all, r.timeline.eras[r.eras-1])
-	}
-	for _, e := range slices.Backward(r.timeline.eras) {
-		if len(all) == 0 || e != all[0] {
-			all = append(all, e)
-		}
-	}
-	return all
-}
-
-// synced ends an initial phase: the initial events must be the state there.
-func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong wrongFunc) *Violation {
-	if !r.initial {
-		return wrong(3, "Synced outside of an initial phase: there is exactly one in each", r.expectation())
-	}
-	if r.era != nil && ev.Revision < r.low.Revision {
-		return wrong(14, "a resync went back", fmt.Sprintf("Synced at %d or later", r.low.Revision))
-	}
-	told := watchcache.Position{}
-	if len(following) > 0 && following[0].kind == recordPosition && following[0].ok && following[0].at.Revision == ev.Revision {
-		told = following[0].at
-	}
-	var mismatch *Violation
-	for _, e := range r.candidates() {
-		for _, at := range e.positions(ev.Revision) {
-			if !told.IsZero() && at != told {
-				continue
-			}
-			if e.inHole(at) { // unless it is another era's
-				if mismatch == nil {
-					mismatch = wrong(13, "a state strictly inside of the hole that a relist left", "a revision that is known")
-				}
-				continue
-			}
-			expected, got := r.timeline.compareState(r.items, e.stateAt(at), r.selects)
-			if expected == "" {
-				r.initial, r.items, r.era = false, nil, e
-				r.low, r.floor, r.next = at, at, e.after(at)
-				return nil
-			}
-			if mismatch == nil {
-				mismatch = wrong(3, fmt.Sprintf("the initial events are not the selected state at %v", at), expected)
-				mismatch.Got = got
-			}
-		}
-	}
-	if mismatch != nil {
-		return mismatch
-	}
-	v := wrong(3, "Synced at a revision that nobody wrote", r.timeline.reach())
-	v.heals = true
-	return v
 }
 
 // ahead moves next to the first commit that the watcher still has before it, and
@@ -229,11 +156,28 @@ func (r *replay[T]) change(ev watchcache.Event[T], following []record[T], wrong 
 	if field, expected, got := r.differs(want, ev); field != "" {
 		return r.stray(ev, &difference{field, expected, got}, following, wrong)
 	}
+	if v := r.timed(ev, wrong); v != nil {
+		return v
+	}
 	if w.relist && before(w.hole, r.low) && before(r.low, w.at) {
 		return wrong(13, fmt.Sprintf("the difference of a relist, although it was at %v, strictly inside of the hole", r.low), "to end with ErrExpired")
 	}
 	if r.taken++; r.taken == len(events) {
 		r.low, r.next, r.taken = w.at, r.next+1, 0
+	}
+	return nil
+}
+
+// timed compares an event's time with what the others were told of its commit.
+func (r *replay[T]) timed(ev watchcache.Event[T], wrong wrongFunc) *Violation {
+	w := &r.era.commits[r.next]
+	switch {
+	case r.alone && !w.timed:
+		w.timed, w.time = true, ev.Time
+	case r.alone && !ev.Time.Equal(w.time):
+		v := wrong(2, "it has another time than an event of the same commit had before", fmt.Sprint(w.time))
+		v.Got = fmt.Sprint(ev.Time)
+		return v
 	}
 	return nil
 }

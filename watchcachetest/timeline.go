@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/watchcache/watchcache"
 )
@@ -36,6 +37,9 @@ type written[T any] struct {
 	relist  bool
 	hole    watchcache.Position
 	touched map[string]uint64 // items that differ in their revision only
+	// The time that watchers were told, from the first event that one took on.
+	timed bool
+	time  time.Time
 }
 
 func (t *timeline[T]) last() *era[T] {
@@ -289,6 +293,19 @@ func (e *era[T]) positions(revision uint64) []watchcache.Position {
 	}
 	slices.Reverse(found)
 	return found
+}
+
+// at returns the places that a revision may mean in one era, or, if that is nil, in
+// any.
+func (t *timeline[T]) at(revision uint64, in *era[T]) []watchcache.Position {
+	if in != nil {
+		return in.positions(revision)
+	}
+	var all []watchcache.Position
+	for _, e := range t.eras {
+		all = append(all, e.positions(revision)...)
+	}
+	return all
 }
 
 // seen is what a commit is to a watcher with that selection.

@@ -15,8 +15,10 @@ import (
 // called in the order in which the things that they tell happened.
 type Watched[T any] struct {
 	check   *Checker[T]
+	name    string
 	records []record[T] // not compared yet
-	replay  replay[T]
+	last    []record[T] // the last that were
+	replays []replay[T] // where it may be, the likeliest first; at least one
 	failed  *Violation
 }
 
@@ -47,7 +49,7 @@ const (
 func (w *Watched[T]) Coalesced() *Watched[T] {
 	w.check.mu.Lock()
 	defer w.check.mu.Unlock()
-	w.replay.coalesce = true
+	w.replays[0].coalesce = true
 	return w
 }
 
@@ -103,10 +105,10 @@ func (w *Watched[T]) run() *Violation {
 		return w.failed
 	}
 	for n, r := range w.records {
-		wrong := w.replay.step(r, w.records[n+1:])
+		wrong := w.step(r, w.records[n+1:])
 		if wrong != nil {
-			wrong.Watcher = w.replay.name
-			for _, earlier := range w.replay.last {
+			wrong.Watcher = w.name
+			for _, earlier := range w.last {
 				wrong.Last = append(wrong.Last, earlier.String())
 			}
 			w.records = slices.Delete(w.records, 0, n)
@@ -115,10 +117,75 @@ func (w *Watched[T]) run() *Violation {
 			}
 			return wrong
 		}
-		w.replay.remember(r)
+		w.remember(r)
 	}
 	w.records = nil
 	return nil
+}
+
+// step has each replay take the next record. One that cannot is none any more, if
+// another one can, or may when the checker is told more.
+func (w *Watched[T]) step(rec record[T], following []record[T]) *Violation {
+	if r := &w.replays[0]; len(w.replays) == 1 {
+		r.alone = true
+		wrong := r.step(rec, following)
+		if others := r.others; others != nil {
+			r.others = nil
+			w.replays = distinct(append(w.replays, others...))
+		}
+		return wrong
+	}
+	var possible, waiting []replay[T]
+	var wrong *Violation
+	for _, r := range w.replays {
+		r.alone, r.others = false, nil
+		v := r.step(rec, following)
+		switch {
+		case v == nil:
+			possible = append(append(possible, r), r.others...)
+		case v.heals:
+			waiting = append(waiting, r)
+		}
+		if v != nil && (wrong == nil || v.heals && !wrong.heals) {
+			wrong = v
+		}
+	}
+	switch {
+	case len(possible) > 0:
+		w.replays = distinct(possible)
+		return nil
+	case len(waiting) > 0:
+		w.replays = waiting
+	}
+	return wrong
+}
+
+// distinct leaves out replays that expect what one before them does.
+func distinct[T any](all []replay[T]) []replay[T] {
+	kept := all[:1]
+	for _, r := range all[1:] {
+		n := slices.IndexFunc(kept, func(other replay[T]) bool { return r.same(&other) })
+		switch {
+		case n < 0:
+			kept = append(kept, r)
+		case before(r.floor, kept[n].floor):
+			kept[n].floor = r.floor
+		}
+	}
+	return kept
+}
+
+// mostLast is how much a violation tells of what was before.
+const mostLast = 6
+
+func (w *Watched[T]) remember(rec record[T]) {
+	if rec.kind == recordCaughtUp {
+		return
+	}
+	if len(w.last) == mostLast {
+		w.last = append(w.last[:0:0], w.last[1:]...)
+	}
+	w.last = append(w.last, rec) // its text is made when it is wanted: an object may be large
 }
 
 func (r record[T]) String() string {
