@@ -30,6 +30,7 @@ type replay[T any] struct {
 	ended   error
 	others  []replay[T] // where the last step may have led as well
 	alone   bool        // no other replay is possible
+	tells   bool        // positions are told
 
 	seen   []watchcache.Event[T] // of era.commits[seenAt]
 	seenIn *era[T]
@@ -219,6 +220,7 @@ func (r *replay[T]) bookmark(ev watchcache.Event[T], wrong wrongFunc) *Violation
 
 // position must be what was taken whole.
 func (r *replay[T]) position(rec record[T], wrong wrongFunc) *Violation {
+	r.tells = true
 	switch {
 	case r.initial && !rec.ok:
 		return nil
