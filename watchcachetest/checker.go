@@ -3,6 +3,7 @@ package watchcachetest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -26,8 +27,14 @@ type Checker[T any] struct {
 	timeline  timeline[T]
 	feed      *Violation // the writing side's first
 	watched   []*Watched[T]
-	snapshots []*watchcache.Snapshot[T] // not compared yet
-	wrong     error                     // the first of a snapshot
+	snapshots []shown[T] // not compared yet
+	wrong     error      // the first of a snapshot
+}
+
+// shown is what a snapshot shows.
+type shown[T any] struct {
+	at    watchcache.Position
+	items iter.Seq[watchcache.Item[T]]
 }
 
 // NewChecker returns a checker for a cache with these options. It heeds Equal,
@@ -85,9 +92,13 @@ func (c *Checker[T]) note(wrong *Violation) {
 // Snapshot has a snapshot compared with what was written: every item, its object
 // and its revision.
 func (c *Checker[T]) Snapshot(snapshot *watchcache.Snapshot[T]) {
+	c.compareWith(snapshot.Position(), snapshot.All())
+}
+
+func (c *Checker[T]) compareWith(at watchcache.Position, items iter.Seq[watchcache.Item[T]]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.snapshots = append(c.snapshots, snapshot)
+	c.snapshots = append(c.snapshots, shown[T]{at, items})
 }
 
 // Watcher begins to check one watcher. selects says what it selects, by key,
@@ -146,7 +157,7 @@ func (c *Checker[T]) noted() error {
 // a violation for those that show what the checker was not told of.
 func (c *Checker[T]) compareSnapshots() error {
 	var unknown []error
-	var later []*watchcache.Snapshot[T]
+	var later []shown[T]
 	for _, s := range c.snapshots {
 		v, known := c.compareSnapshot(s)
 		switch {
@@ -161,10 +172,10 @@ func (c *Checker[T]) compareSnapshots() error {
 	return errors.Join(unknown...)
 }
 
-func (c *Checker[T]) compareSnapshot(s *watchcache.Snapshot[T]) (wrong *Violation, known bool) {
-	at := s.Position()
+func (c *Checker[T]) compareSnapshot(s shown[T]) (wrong *Violation, known bool) {
+	at := s.at
 	var events []watchcache.Event[T]
-	for item := range s.All() {
+	for item := range s.items {
 		events = append(events, watchcache.Event[T]{Key: item.Key, Object: item.Object, Revision: item.Revision})
 	}
 	for _, e := range slices.Backward(c.timeline.eras) {

@@ -4,94 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/watchcache/watchcache"
 )
 
-// Subject is what [RunConformance] tests: a cache that gets its state by way of an
-// adapter, or whose watchers get theirs by way of a wrapper, or both.
-type Subject struct {
-	// Cache is the cache that is watched. If a Run feeds it, that is under way.
-	Cache *watchcache.Cache[string]
-
-	// Commit makes changes where the state comes from, together, and returns the
-	// revision that the cache will have them at. nil: Cache.Apply. Each call has
-	// at least one change, that of a key that is there only if it deletes.
-	Commit func(changes ...watchcache.Change[string]) (revision uint64, err error)
-
-	// Single says that the backend commits one change at a time: no call of Commit
-	// has more.
-	Single bool
-
-	// Watch is how the wrapper's clients watch. The sequence is as that of
-	// Watcher.Events: it ends with the context's cause, or another error, as its
-	// last pair. nil: Cache.Watch and Events.
-	Watch func(ctx context.Context, opts watchcache.WatchOptions[string]) (iter.Seq2[watchcache.Event[string], error], error)
-
-	// Cut, if there is a connection to the backend, breaks it. The adapter must
-	// resume where it was.
-	Cut func()
-
-	// Forget, if the backend has a history, breaks the connection and has the
-	// backend forget its history, so that the adapter must list anew. The kit
-	// commits while it is broken.
-	Forget func(meanwhile func())
-}
-
 // RunConformance tests that watching by way of an adapter or a wrapper keeps the
 // contract of package watchcache: the state and then every change, in order, once,
 // commits whole, also after a resumption, and with every selection; streams that
-// end say why; nothing is left behind. Start is called for each subtest, and makes
-// a subject whose state is empty, with these options, to which it adds what it needs
-// (Mirror, Epoch); t.Cleanup ends it. Objects are short texts.
+// end say why; bookmarks are true; nothing is left behind. Start is called for each
+// subtest, and makes a subject whose state is empty, with these options, to which it
+// adds what it needs (Mirror, Epoch); t.Cleanup ends it. Objects are short texts, or
+// what Subject.Encode makes of them.
 //
 // Each test waits for what must come, for a minute at most, in real time: what is
 // behind an adapter is not in a testing/synctest bubble.
-func RunConformance(t *testing.T, start func(t testing.TB, opts watchcache.Options[string]) Subject) {
-	for _, c := range conformance {
+func RunConformance[T any](t *testing.T, start func(t testing.TB, opts watchcache.Options[T]) Subject[T]) {
+	for _, c := range conformance[T]() {
 		t.Run(c.name, func(t *testing.T) { c.run(t, start) })
 	}
 }
 
-// patience is how long a test waits for all that must come.
-var patience = time.Minute
-
 // starter makes a subject for one test.
-type starter = func(t testing.TB, opts watchcache.Options[string]) Subject
+type starter[T any] = func(t testing.TB, opts watchcache.Options[T]) Subject[T]
 
-var conformance = []struct {
+// requirement is one test.
+type requirement[T any] struct {
 	name string
-	run  func(t testing.TB, start starter)
-}{
-	{"EmptyState", testEmptyState},
-	{"StateThenChanges", testStateThenChanges},
-	{"Selections", testSelections},
-	{"Resuming", testResuming},
-	{"Concurrency", testConcurrency},
-	{"Stalled", testStalled},
-	{"Ending", testEnding},
-	{"Cuts", testCuts},
-	{"Forgetting", testForgetting},
+	run  func(t testing.TB, start starter[T])
 }
 
-func testEmptyState(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+func conformance[T any]() []requirement[T] {
+	return []requirement[T]{
+		{"EmptyState", testEmptyState[T]},
+		{"StateThenChanges", testStateThenChanges[T]},
+		{"Selections", testSelections[T]},
+		{"Resuming", testResuming[T]},
+		{"Now", testNow[T]},
+		{"Concurrency", testConcurrency[T]},
+		{"Stalled", testStalled[T]},
+		{"Coalesce", testCoalesce[T]},
+		{"Bookmarks", testBookmarks[T]},
+		{"AtLeast", testAtLeast[T]},
+		{"Deadline", testDeadline[T]},
+		{"Ending", testEnding[T]},
+		{"Cuts", testCuts[T]},
+		{"Forgetting", testForgetting[T]},
+	}
+}
+
+func testEmptyState[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	c := r.follow("of nothing", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
 	c.await() // Synced, with no write needed
 	r.commit(0)
 	r.finish(c)
 }
 
-func testStateThenChanges(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
-	var all []*consumer
+func testStateThenChanges[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
+	var all []*consumer[T]
 	for n := range 60 {
 		if n%10 == 5 {
 			r.caughtUp()
@@ -102,30 +77,45 @@ func testStateThenChanges(t testing.TB, start starter) {
 	r.finish(all...)
 }
 
-// kinds are the selections that are tried, by their options.
-var kinds = []struct {
+// kind is a selection, by its options.
+type kind struct {
 	name    string
 	opts    watchcache.WatchOptions[string]
 	selects selects
-}{
-	{"key", watchcache.WatchOptions[string]{Key: "red/1"}, func(key, _ string) bool { return key == "red/1" }},
-	{"prefix", watchcache.WatchOptions[string]{Prefix: "red/"}, func(key, _ string) bool { return strings.HasPrefix(key, "red/") }},
-	{"range", watchcache.WatchOptions[string]{From: "blue/2", To: "red/3"}, func(key, _ string) bool { return key >= "blue/2" && key < "red/3" }},
-	{"nothing", watchcache.WatchOptions[string]{Prefix: "green/"}, func(key, _ string) bool { return strings.HasPrefix(key, "green/") }},
-	{"filter", watchcache.WatchOptions[string]{Filter: even}, even},
-	{"prefix and filter", watchcache.WatchOptions[string]{Prefix: "blue/", Filter: even},
-		func(key, object string) bool { return strings.HasPrefix(key, "blue/") && even(key, object) }},
+	needs   string // what Subject.Lacks must not name
 }
 
-func even(_, object string) bool { return strings.HasSuffix(object, " even") }
+var kinds = []kind{
+	{"key", watchcache.WatchOptions[string]{Key: "red/1"}, func(key, _ string) bool { return key == "red/1" }, ""},
+	{"prefix", watchcache.WatchOptions[string]{Prefix: "red/"}, func(key, _ string) bool { return strings.HasPrefix(key, "red/") }, ""},
+	{"range", watchcache.WatchOptions[string]{From: "blue/2", To: "red/3"}, func(key, _ string) bool { return key >= "blue/2" && key < "red/3" }, ""},
+	{"nothing", watchcache.WatchOptions[string]{Prefix: "green/"}, func(key, _ string) bool { return strings.HasPrefix(key, "green/") }, ""},
+	{"filter", watchcache.WatchOptions[string]{Filter: even}, even, "Filter"},
+	{"prefix and filter", watchcache.WatchOptions[string]{Prefix: "blue/", Filter: even},
+		func(key, object string) bool { return strings.HasPrefix(key, "blue/") && even(key, object) }, "Filter"},
+	{"index", watchcache.WatchOptions[string]{Index: watchcache.IndexValue{Name: parity, Value: "even"}}, even, "Index"},
+	{"prefix and index", watchcache.WatchOptions[string]{Prefix: "blue/", Index: watchcache.IndexValue{Name: parity, Value: "even"}},
+		func(key, object string) bool { return strings.HasPrefix(key, "blue/") && even(key, object) }, "Index"},
+}
 
-func testSelections(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
-	var all []*consumer
+// kinds returns the selections that the subject has.
+func (r *trial[T]) kinds() []kind {
+	var all []kind
+	for _, k := range kinds {
+		if r.has(k.needs) {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func testSelections[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
+	var all []*consumer[T]
 	for n := range 80 {
 		if n == 0 || n == 40 {
 			r.caughtUp()
-			for _, k := range kinds {
+			for _, k := range r.kinds() {
 				all = append(all, r.follow(fmt.Sprintf("%s, from commit %d", k.name, n), k.opts, watchcache.Position{}, k.selects))
 			}
 		}
@@ -135,21 +125,24 @@ func testSelections(t testing.TB, start starter) {
 }
 
 // testResuming resumes after each position that the state was ever at.
-func testResuming(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+func testResuming[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	positions := []watchcache.Position{r.Cache.Position()}
 	for n := range 20 {
 		r.commit(n)
 		positions = append(positions, r.caughtUp())
 	}
-	var all []*consumer
+	var all []*consumer[T]
+	kinds := r.kinds()
 	for i, at := range positions {
 		if at.IsZero() {
 			continue
 		}
 		k := kinds[i%len(kinds)]
+		after := watchcache.After(at)
+		k.opts.Start = after
 		all = append(all,
-			r.follow(fmt.Sprintf("everything after %v", at), watchcache.WatchOptions[string]{}, at, nil),
+			r.follow(fmt.Sprintf("everything after %v", at), watchcache.WatchOptions[string]{Start: after}, at, nil),
 			r.follow(fmt.Sprintf("%s after %v", k.name, at), k.opts, at, k.selects))
 	}
 	for n := range 20 {
@@ -158,15 +151,37 @@ func testResuming(t testing.TB, start starter) {
 	r.finish(all...)
 }
 
+// testNow has watchers start while nothing is written, so that now is a position.
+func testNow[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
+	if !r.has("FromNow") {
+		return
+	}
+	var all []*consumer[T]
+	for n := range 30 {
+		r.commit(n)
+		if n%5 == 0 {
+			at := r.caughtUp()
+			for _, k := range append(r.kinds(), kind{name: "everything"}) {
+				k.opts.Start = watchcache.FromNow()
+				all = append(all, r.follow(fmt.Sprintf("%s from now, at %v", k.name, at), k.opts, at, k.selects))
+			}
+		}
+	}
+	r.finish(all...)
+}
+
 // testConcurrency has watchers start and end while commits are made.
-func testConcurrency(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+func testConcurrency[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	stays := r.follow("stays", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
+	kinds := r.kinds()
 	var comers sync.WaitGroup
 	for g := range 4 {
 		comers.Go(func() {
 			for n := range 10 {
-				c := r.follow(fmt.Sprintf("%d of %d", n, g), kinds[(g+n)%len(kinds)].opts, watchcache.Position{}, kinds[(g+n)%len(kinds)].selects)
+				k := kinds[(g+n)%len(kinds)]
+				c := r.follow(fmt.Sprintf("%d of %d", n, g), k.opts, watchcache.Position{}, k.selects)
 				if n%2 == 0 {
 					c.await()
 				}
@@ -184,44 +199,12 @@ func testConcurrency(t testing.TB, start starter) {
 // testStalled has one consumer stop in the middle of its stream: the others and
 // the writer do not notice, and when it goes on it is told why it was ended, or comes
 // to have all: because nothing was lost, or by a Reset and the state.
-func testStalled(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{Capacity: 64})
-	stalled, resume := make(chan struct{}), make(chan struct{})
-	own, enough := context.WithCancelCause(r.ctx)
-	defer enough(errEnough)
-	events, err := r.Watch(own, watchcache.WatchOptions[string]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reason error         // of the goroutine, until it closes ended
-	var newest atomic.Uint64 // the revision of all that there is
-	ended, hasAll := make(chan struct{}), make(chan struct{})
-	watched := r.check.Watcher("stalled", nil, watchcache.Position{})
-	r.rest.Go(func() {
-		defer close(ended)
-		n, told := 0, false
-		for ev, err := range events {
-			if err != nil {
-				reason = err
-				watched.Ended(err)
-				continue
-			}
-			watched.Took(ev)
-			if n++; n == 1 {
-				close(stalled)
-				<-resume
-			}
-			if all := newest.Load(); all > 0 && ev.Revision >= all && !ev.Initial && !ev.More && !told {
-				told = true
-				close(hasAll)
-			}
-		}
-	})
+func testStalled[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{Capacity: 64})
+	stalled := r.pausing("stalled", watchcache.WatchOptions[string]{})
 	r.commit(0)
-	select {
-	case <-stalled:
-	case <-r.ctx.Done():
-		t.Error("nothing comes")
+	if !stalled.hasPaused() {
+		return
 	}
 	lively := r.follow("lively", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
 	for n := range 2000 {
@@ -232,31 +215,45 @@ func testStalled(t testing.TB, start starter) {
 	}
 	lively.await()
 	at := r.caughtUp()
-	newest.Store(at.Revision)
-	close(resume)
-	select {
-	case <-hasAll:
-		watched.CaughtUp(at)
-		enough(errEnough)
-	case <-ended:
-		if reason == nil || own.Err() != nil {
-			t.Errorf("the stalled stream ended with: %v; want to be told that it was left behind", reason)
-		}
-	case <-r.ctx.Done():
-		t.Error("the stalled stream goes on: it was neither told that it was left behind, nor has it come to have all")
+	close(stalled.resume)
+	if !stalled.until(func() bool { return stalled.synced && stalled.at >= at.Revision }) {
+		t.Errorf("%s: it goes on: it was neither told that it was left behind, nor has it come to have all", stalled.name)
+	}
+	r.mu.Lock()
+	over := stalled.over
+	r.mu.Unlock()
+	if !over {
+		stalled.watched.CaughtUp(at)
+		stalled.end()
+	} else if stalled.err == nil {
+		t.Errorf("%s: it ended without being told that it was left behind", stalled.name)
 	}
 	r.finish(lively)
 }
 
-func testEnding(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+// hasPaused waits until a consumer that pauses does.
+func (c *consumer[T]) hasPaused() bool {
+	c.r.Helper()
+	select {
+	case <-c.paused:
+		return true
+	case <-c.done:
+		c.r.Errorf("%s: it ended at once: %v", c.name, c.err)
+	case <-c.r.ctx.Done():
+		c.r.Errorf("%s: nothing comes", c.name)
+	}
+	return false
+}
+
+func testEnding[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	r.commit(0)
 	r.caughtUp()
 	// A loop that is left. Its context outlives nobodyLeft, so that nothing but the
 	// loop can have ended the watcher.
 	left, cancelLeft := context.WithCancel(context.Background())
 	defer cancelLeft()
-	events, err := r.Watch(left, watchcache.WatchOptions[string]{})
+	events, err := r.watch(left, watchcache.WatchOptions[string]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,12 +266,12 @@ func testEnding(t testing.TB, start starter) {
 	// A context that has ended before.
 	ended, cancel := context.WithCancelCause(r.ctx)
 	cancel(errEnough)
-	if err := r.reason(ended, watchcache.FromState()); !errors.Is(err, errEnough) {
+	if err := r.reason(ended, watchcache.WatchOptions[string]{}); !errors.Is(err, errEnough) {
 		t.Errorf("a watch whose context had ended: %v, want its cause", err)
 	}
 	// A position that nobody has given out.
-	foreign := watchcache.Position{Epoch: "nobody's", Revision: 1}
-	if err := r.reason(r.ctx, watchcache.After(foreign)); !errors.Is(err, watchcache.ErrExpired) {
+	foreign := watchcache.After(watchcache.Position{Epoch: "nobody's", Revision: 1})
+	if err := r.reason(r.ctx, watchcache.WatchOptions[string]{Start: foreign}); !errors.Is(err, watchcache.ErrExpired) {
 		t.Errorf("a watch after a foreign position: %v, want ErrExpired", err)
 	}
 	// Sleeping consumers.
@@ -283,34 +280,11 @@ func testEnding(t testing.TB, start starter) {
 	r.finish(c)
 }
 
-// reason returns why a watch does not start, or how it ends.
-func (r *trial) reason(ctx context.Context, start watchcache.Start) error {
-	events, err := r.Watch(ctx, watchcache.WatchOptions[string]{Start: start})
-	if err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	r.rest.Go(func() {
-		var last error
-		for _, err := range events {
-			last = err
-		}
-		ended <- last
-	})
-	select {
-	case err := <-ended:
-		return err
-	case <-r.ctx.Done():
-		return errors.New("it does not end")
-	}
-}
-
 // testCuts breaks the connection while commits are made: nothing is lost, and
 // nothing comes twice.
-func testCuts(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+func testCuts[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	if r.Cut == nil {
-		r.stop()
 		return
 	}
 	c := r.follow("over cuts", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
@@ -328,13 +302,16 @@ func testCuts(t testing.TB, start starter) {
 
 // testForgetting has the adapter list anew: the state is right again, and the
 // revisions between are expired.
-func testForgetting(t testing.TB, start starter) {
-	r := newTrial(t, start, watchcache.Options[string]{})
+func testForgetting[T any](t testing.TB, start starter[T]) {
+	r := newTrial(t, start, watchcache.Options[T]{})
 	if r.Forget == nil {
-		r.stop()
 		return
 	}
-	follower := Follow(t, mustWatch(t, r))
+	w, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[T]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := Follow(t, w)
 	for n := range 10 {
 		r.commit(n)
 	}
@@ -347,12 +324,12 @@ func testForgetting(t testing.TB, start starter) {
 	at := r.caughtUp()
 	if at.Epoch == before.Epoch {
 		hole := watchcache.Position{Epoch: before.Epoch, Revision: before.Revision + 1}
-		if _, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[string]{Start: watchcache.After(hole)}); !errors.Is(err, watchcache.ErrExpired) {
+		if _, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[T]{Start: watchcache.After(hole)}); !errors.Is(err, watchcache.ErrExpired) {
 			t.Errorf("a watch after %v, between %v and a listing at %v: %v, want ErrExpired", hole, before, at, err)
 		}
 	}
 	state := map[string]string{}
-	for item := range r.Cache.Snapshot().All() {
+	for item := range r.items(r.Cache.Snapshot()) {
 		state[item.Key] = item.Object
 	}
 	if !maps.Equal(state, r.state) {
@@ -364,23 +341,12 @@ func testForgetting(t testing.TB, start starter) {
 		t.Errorf("a watcher that lived through a listing ended with: %v", err)
 	}
 	if errors.Is(follower.Err(), watchcache.ErrClosed) {
+		lived := map[string]string{}
 		for key, item := range follower.State() {
-			if item.Object != r.state[key] {
-				t.Errorf("a watcher that lived through a listing has %q for %q, want %q", item.Object, key, r.state[key])
-			}
+			lived[strings.TrimPrefix(key, r.Prefix)] = r.text(item.Object)
 		}
-		if len(follower.State()) != len(r.state) {
-			t.Errorf("a watcher that lived through a listing has %d keys, want %d", len(follower.State()), len(r.state))
+		if !maps.Equal(lived, r.state) {
+			t.Errorf("a watcher that lived through a listing has %v, want %v", lived, r.state)
 		}
 	}
-	r.stop()
-}
-
-func mustWatch(t testing.TB, r *trial) *watchcache.Watcher[string] {
-	t.Helper()
-	w, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[string]{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
 }

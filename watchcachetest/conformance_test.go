@@ -7,6 +7,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/watchcache/watchcache/watchcachetest"
 )
 
-type subject = watchcachetest.Subject
+type subject = watchcachetest.Subject[string]
 
 func plainSubject(t testing.TB, opts watchcache.Options[string]) subject {
 	cache, err := watchcache.New(opts)
@@ -71,6 +72,68 @@ func TestConformanceWhateverHappensToTheStalled(t *testing.T) {
 	}
 }
 
+// record is an object as adapters have them: behind a pointer, and with more in it than
+// what is kept.
+type record struct{ key, text string }
+
+// TestConformanceOfObjectsOfAnyType has objects that are not texts, and keys that all
+// begin with the same; and a wrapper that has few of the options.
+func TestConformanceOfObjectsOfAnyType(t *testing.T) {
+	start := func(t testing.TB, opts watchcache.Options[*record]) watchcachetest.Subject[*record] {
+		cache, err := watchcache.New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cache.Close() })
+		return watchcachetest.Subject[*record]{
+			Cache:  cache,
+			Prefix: "/registry/",
+			Encode: func(key, text string) *record { return &record{key, text} },
+			Decode: func(r *record) string { return r.text },
+		}
+	}
+	t.Run("All", func(t *testing.T) { watchcachetest.RunConformance(t, start) })
+	t.Run("Lacking", func(t *testing.T) {
+		watchcachetest.RunConformance(t, func(t testing.TB, opts watchcache.Options[*record]) watchcachetest.Subject[*record] {
+			opts.Indexes = nil
+			s := start(t, opts)
+			s.Lacks = []string{"FromNow", "Filter", "Index", "Coalesce", "Bookmarks", "AtLeast", "Deadline"}
+			s.Watch = func(ctx context.Context, o watchcache.WatchOptions[*record]) (iter.Seq2[watchcache.Event[*record], error], error) {
+				if o.Start == watchcache.FromNow() || o.Filter != nil || o.Index.Name != "" || o.Coalesce || o.Bookmarks != 0 || o.AtLeast != 0 || !o.Deadline.IsZero() {
+					return nil, fmt.Errorf("an option that the subject lacks: %+v", o)
+				}
+				w, err := s.Cache.Watch(ctx, o)
+				if err != nil {
+					return nil, err
+				}
+				return w.Events(), nil
+			}
+			return s
+		})
+	})
+}
+
+func TestErrorsOfSubjects(t *testing.T) {
+	v := &verdict{TB: t}
+	watchcachetest.Conform(v, "EmptyState", time.Second, func(t testing.TB, opts watchcache.Options[string]) subject {
+		s := plainSubject(t, opts)
+		s.Lacks = []string{"Wings"}
+		return s
+	})
+	w := &verdict{TB: t}
+	watchcachetest.Conform(w, "EmptyState", time.Second, func(t testing.TB, opts watchcache.Options[int]) watchcachetest.Subject[int] {
+		cache, _ := watchcache.New(opts)
+		t.Cleanup(func() { cache.Close() })
+		return watchcachetest.Subject[int]{Cache: cache}
+	})
+	for want, v := range map[string]*verdict{`no "Wings"`: v, "only if T is string": w} {
+		v.end()
+		if len(v.wrong) != 1 || !strings.Contains(v.wrong[0], want) {
+			t.Errorf("want to be told %q, got %q", want, v.wrong)
+		}
+	}
+}
+
 func plainStart(t testing.TB, opts watchcache.Options[string]) subject { return plainSubject(t, opts) }
 
 func TestConformanceOfSources(t *testing.T) {
@@ -93,6 +156,12 @@ type verdict struct {
 	mu      sync.Mutex
 	wrong   []string
 	cleanup []func()
+}
+
+func (v *verdict) end() {
+	for _, f := range slices.Backward(v.cleanup) {
+		f()
+	}
 }
 
 func (v *verdict) Helper()          {}
@@ -214,6 +283,57 @@ func TestConformanceFindsFaults(t *testing.T) {
 				}
 			}, nil
 		}), "Ending"},
+		"the index is not passed on": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			opts.Index = watchcache.IndexValue{}
+			return events(ctx, c, opts)
+		}), "Selections"},
+		"now is the state": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			if opts.Start == watchcache.FromNow() {
+				opts.Start = watchcache.FromState()
+			}
+			return events(ctx, c, opts)
+		}), "Now"},
+		"joining forgets deletions": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			inner, err := events(ctx, c, opts)
+			if err != nil || !opts.Coalesce {
+				return inner, err
+			}
+			return func(yield func(textEvent, error) bool) {
+				for ev, err := range inner {
+					if ev.Type == watchcache.Deleted && ev.More {
+						continue
+					}
+					if !yield(ev, err) {
+						return
+					}
+				}
+			}, nil
+		}), "Coalesce"},
+		"bookmarks are not passed on": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			opts.Bookmarks = 0
+			return events(ctx, c, opts)
+		}), "Bookmarks"},
+		"a bookmark overtakes its event": {passing(func(n int, ev textEvent, err error, yield func(textEvent, error) bool) bool {
+			if n == 10 && err == nil && !yield(textEvent{Type: watchcache.Bookmark, Revision: ev.Revision}, nil) {
+				return false
+			}
+			return yield(ev, err)
+		}), "StateThenChanges"},
+		"any state is fresh enough": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			opts.AtLeast = 0
+			return events(ctx, c, opts)
+		}), "AtLeast"},
+		"no state is fresh enough": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			if opts.AtLeast != 0 {
+				return nil, watchcache.ErrTimeout
+			}
+			return events(ctx, c, opts)
+		}), "AtLeast"},
+		"a stale state passes for a fresh one": {staleStates, "AtLeast"},
+		"the deadline is not passed on": {wrapped(func(ctx context.Context, c *watchcache.Cache[string], opts textWatch) (textEvents, error) {
+			opts.Deadline = time.Time{}
+			return events(ctx, c, opts)
+		}), "Deadline"},
 		"a stalled stream goes on from now": {passing(func(n int, ev textEvent, err error, yield func(textEvent, error) bool) bool {
 			return errors.Is(err, watchcache.ErrLagged) || yield(ev, err)
 		}), "Stalled"},
@@ -225,14 +345,59 @@ func TestConformanceFindsFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := &verdict{TB: t}
 			watchcachetest.Conform(v, tc.by, time.Second, tc.start)
-			for _, f := range slices.Backward(v.cleanup) {
-				f()
-			}
+			v.end()
 			if len(v.wrong) == 0 {
 				t.Errorf("%s did not tell", tc.by)
 			}
 		})
 	}
+}
+
+// TestConformanceTellsAtOnceWhatNothingMends: it does not wait for events that cannot make
+// good what has come already. If it does, this test hangs.
+func TestConformanceTellsAtOnceWhatNothingMends(t *testing.T) {
+	for _, by := range []string{"StateThenChanges", "Stalled"} {
+		v := &verdict{TB: t}
+		watchcachetest.Conform(v, by, 24*time.Hour, passing(func(n int, ev textEvent, err error, yield func(textEvent, error) bool) bool {
+			if n > 20 && err == nil {
+				return true // nothing comes any more
+			}
+			return (n != 20 || err != nil || yield(ev, err)) && yield(ev, err)
+		}))
+		v.end()
+		if len(v.wrong) == 0 {
+			t.Errorf("%s did not tell", by)
+		}
+	}
+}
+
+// staleStates answers who wants a fresh state with the one before.
+func staleStates(t testing.TB, opts watchcache.Options[string]) subject {
+	s := plainSubject(t, opts)
+	s.Watch = func(ctx context.Context, opts textWatch) (textEvents, error) {
+		if opts.AtLeast < 2 || opts.AtLeast > s.Cache.Position().Revision {
+			return events(ctx, s.Cache, opts)
+		}
+		past, err := s.Cache.SnapshotAt(opts.AtLeast - 1)
+		if err != nil {
+			return nil, err
+		}
+		later, err := events(ctx, s.Cache, textWatch{Start: watchcache.After(past.Position())})
+		if err != nil {
+			return nil, err
+		}
+		return func(yield func(textEvent, error) bool) {
+			for item := range past.All() {
+				if !yield(textEvent{Type: watchcache.Added, Key: item.Key, Object: item.Object, Revision: item.Revision, Initial: true}, nil) {
+					return
+				}
+			}
+			if yield(textEvent{Type: watchcache.Synced, Revision: past.Position().Revision}, nil) {
+				later(yield)
+			}
+		}, nil
+	}
+	return s
 }
 
 // skipping resumes at the end instead of where it was.

@@ -231,7 +231,7 @@ func ExampleFollower() {
 // The test of an adapter's module: here, of a source that this package has.
 func ExampleRunConformance() {
 	_ = func(t *testing.T) { // TestConformance
-		watchcachetest.RunConformance(t, func(t testing.TB, opts watchcache.Options[string]) watchcachetest.Subject {
+		watchcachetest.RunConformance(t, func(t testing.TB, opts watchcache.Options[string]) watchcachetest.Subject[string] {
 			backend := watchcachetest.NewSource[string]("backend")
 			backend.Progress(1)
 			opts.Mirror = true
@@ -247,7 +247,7 @@ func ExampleRunConformance() {
 				run.Wait()
 				cache.Close()
 			})
-			return watchcachetest.Subject{
+			return watchcachetest.Subject[string]{
 				Cache: cache,
 				Commit: func(changes ...watchcache.Change[string]) (uint64, error) {
 					return backend.Commit(watchcache.Commit[string]{Changes: changes}), nil

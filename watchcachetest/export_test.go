@@ -9,10 +9,10 @@ import (
 
 // Conform runs one test of RunConformance with another testing.TB, and waits for
 // what must come only for so long.
-func Conform(t testing.TB, name string, wait time.Duration, start func(testing.TB, watchcache.Options[string]) Subject) {
+func Conform[T any](t testing.TB, name string, wait time.Duration, start func(testing.TB, watchcache.Options[T]) Subject[T]) {
 	defer func(d time.Duration) { patience = d }(patience)
 	patience = wait
-	for _, c := range conformance {
+	for _, c := range conformance[T]() {
 		if c.name != name {
 			continue
 		}

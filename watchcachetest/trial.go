@@ -4,18 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/watchcache/watchcache"
 )
 
-// trial is one subject under test, and the checker that knows what was written.
-type trial struct {
+// trial is one subject under test, and the checker that knows what was written. It
+// looks at everything from one side: keys without the subject's prefix, and texts.
+type trial[T any] struct {
 	testing.TB
-	Subject
+	Subject[T]
 	ctx   context.Context
 	check *Checker[string]
 	rest  sync.WaitGroup // consumers
@@ -38,49 +41,44 @@ type logged struct {
 
 type selects = func(key, object string) bool
 
-// last returns the newest revision that concerns a selection.
-func (r *trial) last(selects selects) (revision uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.log {
-		if selects == nil || l.before != "" && selects(l.key, l.before) || l.after != "" && selects(l.key, l.after) {
-			revision = l.revision
-		}
-	}
-	return revision
-}
+// The words of an object's text: what is selected by.
+func even(_, object string) bool { return strings.HasSuffix(object, " even") }
 
-func newTrial(t testing.TB, start starter, opts watchcache.Options[string]) *trial {
+// parity is the index that each subject is given; its values are "even" and "odd".
+const parity = "parity"
+
+// patience is how long a test waits for all that must come.
+var patience = time.Minute
+
+func newTrial[T any](t testing.TB, start starter[T], opts watchcache.Options[T]) *trial[T] {
 	t.Helper()
-	r := &trial{TB: t, Subject: start(t, opts), check: NewChecker(opts), state: map[string]string{}}
+	r := &trial[T]{TB: t, check: NewChecker(watchcache.Options[string]{}), state: map[string]string{}}
 	r.seen = sync.NewCond(&r.mu)
+	var subject atomic.Pointer[Subject[T]] // nil while there are no objects
+	opts.Indexes = map[string]func(string, T) []string{parity: func(_ string, object T) []string {
+		_, word, _ := strings.Cut(subject.Load().text(object), " ")
+		return []string{word}
+	}}
+	r.Subject = start(t, opts)
+	r.complete(t)
+	subject.Store(&r.Subject)
 	r.ctx, r.stop = context.WithTimeout(context.Background(), patience)
-	if r.Commit == nil {
-		r.Commit = func(changes ...watchcache.Change[string]) (uint64, error) {
-			return r.Cache.Apply(watchcache.Commit[string]{Changes: changes})
-		}
-	}
-	if r.Watch == nil {
-		r.Watch = func(ctx context.Context, opts watchcache.WatchOptions[string]) (iter.Seq2[watchcache.Event[string], error], error) {
-			w, err := r.Cache.Watch(ctx, opts)
-			if err != nil {
-				return nil, err
-			}
-			return w.Events(), nil
-		}
-	}
+	t.Cleanup(r.stop)
 	if err := r.Cache.WaitReady(r.ctx); err != nil {
 		t.Fatalf("the cache does not become ready: %v", err)
 	}
-	if n := r.Cache.Snapshot().Len(); n != 0 {
+	snapshot := r.Cache.Snapshot()
+	if n := snapshot.Len(); n != 0 {
 		t.Fatalf("the state has %d keys at the start, want none", n)
 	}
-	r.check.Began(r.Cache.Snapshot())
+	r.check.Replaced(snapshot.Position())
 	return r
 }
 
+func (r *trial[T]) has(option string) bool { return !slices.Contains(r.Lacks, option) }
+
 // commit changes some keys, in the way that n says, and tells the checker.
-func (r *trial) commit(n int) {
+func (r *trial[T]) commit(n int) {
 	r.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +99,11 @@ func (r *trial) commit(n int) {
 			break
 		}
 	}
-	revision, err := r.Commit(changes...)
+	own := make([]watchcache.Change[T], len(changes))
+	for i, ch := range changes {
+		own[i] = r.change(ch)
+	}
+	revision, err := r.Commit(own...)
 	if err != nil {
 		r.Errorf("commit: %v", err)
 		return
@@ -117,125 +119,60 @@ func (r *trial) commit(n int) {
 	r.check.Committed(watchcache.Position{Epoch: r.Cache.Position().Epoch, Revision: revision}, changes...)
 }
 
-// caughtUp waits until the cache has everything that was written.
-func (r *trial) caughtUp() watchcache.Position {
-	r.Helper()
+// last returns the newest revision that concerns a selection.
+func (r *trial[T]) last(selects selects) (revision uint64) {
 	r.mu.Lock()
-	written := r.written
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	for _, l := range r.log {
+		if selects == nil || l.before != "" && selects(l.key, l.before) || l.after != "" && selects(l.key, l.after) {
+			revision = l.revision
+		}
+	}
+	return revision
+}
+
+// newest returns the newest revision that was written.
+func (r *trial[T]) newest() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.written
+}
+
+// caughtUp waits until the cache has everything that was written.
+func (r *trial[T]) caughtUp() watchcache.Position {
+	r.Helper()
+	written := r.newest()
 	if err := r.Cache.WaitRevision(r.ctx, written); err != nil {
 		r.Fatalf("the cache does not get to revision %d: %v", written, err)
 	}
 	return r.Cache.Position()
 }
 
-// consumer is one watch of the subject.
-type consumer struct {
-	r       *trial
-	selects selects
-	watched *Watched[string]
-	cancel  context.CancelCauseFunc
-	done    chan struct{}
-
-	// Guarded by trial.mu.
-	synced bool   // there is no initial state to come
-	at     uint64 // everything up to there was taken
-	err    error
-	over   bool
-}
-
-var errEnough = errors.New("watchcachetest: enough")
-
-// follow watches with the state, or after a position that is not zero, and tells
-// the checker of all that comes, until the consumer is ended.
-func (r *trial) follow(name string, opts watchcache.WatchOptions[string], after watchcache.Position, selects selects) *consumer {
-	r.Helper()
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	c := &consumer{r: r, selects: selects, cancel: cancel, done: make(chan struct{})}
-	if !after.IsZero() {
-		opts.Start, c.synced, c.at = watchcache.After(after), true, after.Revision
-	}
-	events, err := r.Watch(ctx, opts)
+// reason returns why a watch does not start, or how it ends.
+func (r *trial[T]) reason(ctx context.Context, opts watchcache.WatchOptions[string]) error {
+	events, err := r.watch(ctx, opts)
 	if err != nil {
-		r.Errorf("watch %s: %v", name, err)
-		events = func(func(watchcache.Event[string], error) bool) {}
+		return err
 	}
-	c.watched = r.check.Watcher(name, selects, after)
+	ended := make(chan error, 1)
 	r.rest.Go(func() {
-		defer close(c.done)
-		c.take(events)
-	})
-	return c
-}
-
-func (c *consumer) take(events iter.Seq2[watchcache.Event[string], error]) {
-	defer func() {
-		c.r.mu.Lock()
-		defer c.r.mu.Unlock()
-		c.over = true
-		c.r.seen.Broadcast()
-	}()
-	for ev, err := range events {
-		c.r.mu.Lock()
-		if err != nil {
-			c.err = err
-			c.watched.Ended(err)
-		} else {
-			c.watched.Took(ev)
-			if ev.Type == watchcache.Synced || ev.Type == watchcache.Reset {
-				c.synced = ev.Type == watchcache.Synced
-			}
-			if !ev.Initial && !ev.More && ev.Type != watchcache.Reset {
-				c.at = ev.Revision
-			}
+		var last error
+		for _, err := range events {
+			last = err
 		}
-		c.r.seen.Broadcast()
-		c.r.mu.Unlock()
-	}
-}
-
-// await waits until the consumer has taken everything that was written.
-func (c *consumer) await() {
-	c.r.Helper()
-	last := c.r.last(c.selects)
-	stop := context.AfterFunc(c.r.ctx, func() {
-		c.r.mu.Lock()
-		defer c.r.mu.Unlock()
-		c.r.seen.Broadcast()
+		ended <- last
 	})
-	defer stop()
-	c.r.mu.Lock()
-	defer c.r.mu.Unlock()
-	for (!c.synced || c.at < last) && !c.over {
-		if c.r.ctx.Err() != nil {
-			c.r.Errorf("revision %d did not come; the last was %d, after Synced: %v", last, c.at, c.synced)
-			return
-		}
-		c.r.seen.Wait()
-	}
-}
-
-// end ends the consumer, and tells whether its stream says why it ended.
-func (c *consumer) end() {
-	c.r.Helper()
-	c.cancel(errEnough)
 	select {
-	case <-c.done:
-	case <-c.r.ctx.Done():
-		c.r.Error("a stream does not end with its context")
-		return
-	}
-	switch {
-	case c.err == nil:
-		c.r.Error("a stream ended without an error")
-	case !errors.Is(c.err, errEnough):
-		c.r.Errorf("a stream that was ended by its context gave an error that is not, by errors.Is, the context's cause %q: %v (%T)", errEnough, c.err, c.err)
+	case err := <-ended:
+		return err
+	case <-r.ctx.Done():
+		return errors.New("it does not end")
 	}
 }
 
 // finish has each consumer take the last commit, ends it, and compares
 // everything.
-func (r *trial) finish(consumers ...*consumer) {
+func (r *trial[T]) finish(consumers ...*consumer[T]) {
 	r.Helper()
 	at := r.caughtUp()
 	for _, c := range consumers {
@@ -243,13 +180,14 @@ func (r *trial) finish(consumers ...*consumer) {
 		c.watched.CaughtUp(at)
 		c.end()
 	}
-	r.check.Snapshot(r.Cache.Snapshot())
+	snapshot := r.Cache.Snapshot()
+	r.check.compareWith(snapshot.Position(), r.items(snapshot))
 	r.check.Verify(r.TB)
 	r.nobodyLeft()
 }
 
 // nobodyLeft waits until the cache has no watcher.
-func (r *trial) nobodyLeft() {
+func (r *trial[T]) nobodyLeft() {
 	r.Helper()
 	rested := make(chan struct{})
 	go func() {

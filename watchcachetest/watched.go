@@ -123,6 +123,15 @@ func (w *Watched[T]) run() *Violation {
 	return nil
 }
 
+// broken reports whether the watcher has broken the contract in a way that nothing
+// that is told later can mend.
+func (w *Watched[T]) broken() bool {
+	w.check.mu.Lock()
+	defer w.check.mu.Unlock()
+	w.run()
+	return w.failed != nil
+}
+
 // step has each replay take the next record. One that cannot is none any more, if
 // another one can, or may when the checker is told more.
 func (w *Watched[T]) step(rec record[T], following []record[T]) *Violation {
