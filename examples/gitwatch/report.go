@@ -132,7 +132,7 @@ func (o *outcome) checkCache(ctx context.Context) (string, error) {
 	}
 	verdict := fmt.Sprintf("true at %d", last)
 	if past > 0 {
-		verdict += fmt.Sprintf("; SnapshotAt, at %d more", past)
+		verdict += "; by SnapshotAt, at " + count(past, "checkpoint")
 	}
 	return verdict, nil
 }
