@@ -110,7 +110,7 @@ func (c *Cache[T]) replaceInTurn(at Position, listing state[T]) error {
 	switch {
 	case !hole && len(ops) == 0:
 		now := c.watchdog.Now()
-		c.mu.Lock()
+		c.mu.LockFirst()
 		defer c.mu.Unlock()
 		if c.draining {
 			return ErrClosed
@@ -235,7 +235,7 @@ func (c *Cache[T]) renew(at Position, listing state[T]) error {
 		epoch = at.Epoch + "~" + newEpoch()
 	}
 	now := c.opts.Clock.Now()
-	c.mu.Lock()
+	c.mu.LockFirst()
 	defer c.mu.Unlock()
 	if c.draining {
 		return ErrClosed

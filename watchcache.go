@@ -15,6 +15,7 @@ import (
 	"github.com/watchcache/watchcache/internal/registry"
 	"github.com/watchcache/watchcache/internal/wakeup"
 	"github.com/watchcache/watchcache/internal/watchdog"
+	"github.com/watchcache/watchcache/internal/yieldlock"
 )
 
 // Cache is the current state of a collection and the recent history of its
@@ -40,8 +41,9 @@ type Cache[T any] struct {
 	// watchers and all that follows. It is never held while user code runs, and
 	// for no longer than a small commit takes. state, epoch, sourceEpoch, head and
 	// ready are changed by the holder of turn only, which may therefore read them
-	// without mu.
-	mu          sync.RWMutex
+	// without mu. A writer takes it by LockFirst, so that nobody who only looks or
+	// begins to watch has it wait for a processor.
+	mu          yieldlock.Mutex
 	state       state[T]
 	epoch       string          // of positions given out
 	era         *string         // epoch again, shared by its watchers

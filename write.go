@@ -178,7 +178,7 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 		c.ring.columns.age = true // the time does not say when it was committed here
 	}
 	big := len(ops) > bigCommit
-	c.mu.Lock()
+	c.mu.LockFirst()
 	if c.draining {
 		c.mu.Unlock()
 		return ErrClosed
@@ -196,7 +196,7 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 		c.apply(next, b, &ops[i], age, from)
 	}
 	if big {
-		c.mu.Lock()
+		c.mu.LockFirst()
 		if c.draining {
 			c.mu.Unlock()
 			c.ring.abandon()
@@ -350,7 +350,7 @@ func (c *Cache[T]) Progress(revision uint64) error {
 		return &RevisionError{revision, c.head.Revision}
 	}
 	now := c.watchdog.Now()
-	c.mu.Lock()
+	c.mu.LockFirst()
 	if c.draining {
 		c.mu.Unlock()
 		return ErrClosed
