@@ -265,6 +265,18 @@ func TestViolationTellsTheLastEvents(t *testing.T) {
 	}
 }
 
+// TestCheckerHoldsSyncedToItsReset also where that was at the beginning of everything.
+func TestCheckerHoldsSyncedToItsReset(t *testing.T) {
+	check := watchcachetest.NewChecker(watchcache.Options[int]{})
+	check.Replaced(at(0))
+	check.Committed(at(1), change{Key: "a", Object: 1})
+	w := check.Watcher("w", even, position{})
+	for _, tell := range []step{marker(watchcache.Synced, 0), marker(watchcache.Reset, 0), marker(watchcache.Synced, 1)} {
+		tell(w)
+	}
+	violated(t, check, "w", 3, "another revision than its Reset", "Synced at 0", "Synced at 1")
+}
+
 // TestCheckerHoldsEventsOfACommitToOneTime: what one watcher was told of a commit's time is what
 // all the others are.
 func TestCheckerHoldsEventsOfACommitToOneTime(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 // behind an adapter is not in a testing/synctest bubble.
 func RunConformance[T any](t *testing.T, start func(t testing.TB, opts watchcache.Options[T]) Subject[T]) {
 	for _, c := range conformance[T]() {
-		t.Run(c.name, func(t *testing.T) { c.run(t, start) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, start) })
 	}
 }
 
@@ -33,39 +33,48 @@ type starter[T any] = func(t testing.TB, opts watchcache.Options[T]) Subject[T]
 
 // requirement is one test.
 type requirement[T any] struct {
-	name string
-	run  func(t testing.TB, start starter[T])
+	name     string
+	run      func(*trial[T])
+	needs    string // what Subject.Lacks must not name
+	capacity int    // of history; 0: the default
 }
 
 func conformance[T any]() []requirement[T] {
 	return []requirement[T]{
-		{"EmptyState", testEmptyState[T]},
-		{"StateThenChanges", testStateThenChanges[T]},
-		{"Selections", testSelections[T]},
-		{"Resuming", testResuming[T]},
-		{"Now", testNow[T]},
-		{"Concurrency", testConcurrency[T]},
-		{"Stalled", testStalled[T]},
-		{"Coalesce", testCoalesce[T]},
-		{"Bookmarks", testBookmarks[T]},
-		{"AtLeast", testAtLeast[T]},
-		{"Deadline", testDeadline[T]},
-		{"Ending", testEnding[T]},
-		{"Cuts", testCuts[T]},
-		{"Forgetting", testForgetting[T]},
+		{name: "EmptyState", run: testEmptyState[T]},
+		{name: "StateThenChanges", run: testStateThenChanges[T]},
+		{name: "Selections", run: testSelections[T]},
+		{name: "Resuming", run: testResuming[T]},
+		{name: "Now", run: testNow[T], needs: "FromNow"},
+		{name: "Concurrency", run: testConcurrency[T]},
+		{name: "Stalled", run: testStalled[T], capacity: 64},
+		{name: "Coalesce", run: testCoalesce[T], needs: "Coalesce"},
+		{name: "Bookmarks", run: testBookmarks[T], needs: "Bookmarks"},
+		{name: "AtLeast", run: testAtLeast[T], needs: "AtLeast"},
+		{name: "Deadline", run: testDeadline[T], needs: "Deadline"},
+		{name: "Ending", run: testEnding[T]},
+		{name: "Cuts", run: testCuts[T]},
+		{name: "Forgetting", run: testForgetting[T]},
 	}
 }
 
-func testEmptyState[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+// test tries it with a subject of its own, if that has what it needs.
+func (q requirement[T]) test(t testing.TB, start starter[T]) {
+	t.Helper()
+	r := newTrial(t, start, watchcache.Options[T]{Capacity: q.capacity})
+	if r.has(q.needs) {
+		q.run(r)
+	}
+}
+
+func testEmptyState[T any](r *trial[T]) {
 	c := r.follow("of nothing", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
 	c.await() // Synced, with no write needed
 	r.commit(0)
 	r.finish(c)
 }
 
-func testStateThenChanges[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testStateThenChanges[T any](r *trial[T]) {
 	var all []*consumer[T]
 	for n := range 60 {
 		if n%10 == 5 {
@@ -85,11 +94,14 @@ type kind struct {
 	needs   string // what Subject.Lacks must not name
 }
 
+// nothing is a selection of which nothing is ever written.
+var nothing = kind{"nothing", watchcache.WatchOptions[string]{Prefix: "green/"}, func(key, _ string) bool { return strings.HasPrefix(key, "green/") }, ""}
+
 var kinds = []kind{
 	{"key", watchcache.WatchOptions[string]{Key: "red/1"}, func(key, _ string) bool { return key == "red/1" }, ""},
 	{"prefix", watchcache.WatchOptions[string]{Prefix: "red/"}, func(key, _ string) bool { return strings.HasPrefix(key, "red/") }, ""},
 	{"range", watchcache.WatchOptions[string]{From: "blue/2", To: "red/3"}, func(key, _ string) bool { return key >= "blue/2" && key < "red/3" }, ""},
-	{"nothing", watchcache.WatchOptions[string]{Prefix: "green/"}, func(key, _ string) bool { return strings.HasPrefix(key, "green/") }, ""},
+	nothing,
 	{"filter", watchcache.WatchOptions[string]{Filter: even}, even, "Filter"},
 	{"prefix and filter", watchcache.WatchOptions[string]{Prefix: "blue/", Filter: even},
 		func(key, object string) bool { return strings.HasPrefix(key, "blue/") && even(key, object) }, "Filter"},
@@ -109,8 +121,7 @@ func (r *trial[T]) kinds() []kind {
 	return all
 }
 
-func testSelections[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testSelections[T any](r *trial[T]) {
 	var all []*consumer[T]
 	for n := range 80 {
 		if n == 0 || n == 40 {
@@ -125,8 +136,7 @@ func testSelections[T any](t testing.TB, start starter[T]) {
 }
 
 // testResuming resumes after each position that the state was ever at.
-func testResuming[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testResuming[T any](r *trial[T]) {
 	positions := []watchcache.Position{r.Cache.Position()}
 	for n := range 20 {
 		r.commit(n)
@@ -152,11 +162,7 @@ func testResuming[T any](t testing.TB, start starter[T]) {
 }
 
 // testNow has watchers start while nothing is written, so that now is a position.
-func testNow[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
-	if !r.has("FromNow") {
-		return
-	}
+func testNow[T any](r *trial[T]) {
 	var all []*consumer[T]
 	for n := range 30 {
 		r.commit(n)
@@ -172,8 +178,7 @@ func testNow[T any](t testing.TB, start starter[T]) {
 }
 
 // testConcurrency has watchers start and end while commits are made.
-func testConcurrency[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testConcurrency[T any](r *trial[T]) {
 	stays := r.follow("stays", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
 	kinds := r.kinds()
 	var comers sync.WaitGroup
@@ -199,8 +204,7 @@ func testConcurrency[T any](t testing.TB, start starter[T]) {
 // testStalled has one consumer stop in the middle of its stream: the others and
 // the writer do not notice, and when it goes on it is told why it was ended, or comes
 // to have all: because nothing was lost, or by a Reset and the state.
-func testStalled[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{Capacity: 64})
+func testStalled[T any](r *trial[T]) {
 	stalled := r.pausing("stalled", watchcache.WatchOptions[string]{})
 	r.commit(0)
 	if !stalled.hasPaused() {
@@ -216,9 +220,8 @@ func testStalled[T any](t testing.TB, start starter[T]) {
 	lively.await()
 	at := r.caughtUp()
 	close(stalled.resume)
-	if !stalled.until(func() bool { return stalled.synced && stalled.at >= at.Revision }) {
-		t.Errorf("%s: it goes on: it was neither told that it was left behind, nor has it come to have all", stalled.name)
-	}
+	stalled.until("it goes on: it was neither told that it was left behind, nor has it come to have all",
+		func() bool { return stalled.synced && stalled.at >= at.Revision })
 	r.mu.Lock()
 	over := stalled.over
 	r.mu.Unlock()
@@ -226,27 +229,12 @@ func testStalled[T any](t testing.TB, start starter[T]) {
 		stalled.watched.CaughtUp(at)
 		stalled.end()
 	} else if stalled.err == nil {
-		t.Errorf("%s: it ended without being told that it was left behind", stalled.name)
+		r.Errorf("%s: it ended without being told that it was left behind", stalled.name)
 	}
 	r.finish(lively)
 }
 
-// hasPaused waits until a consumer that pauses does.
-func (c *consumer[T]) hasPaused() bool {
-	c.r.Helper()
-	select {
-	case <-c.paused:
-		return true
-	case <-c.done:
-		c.r.Errorf("%s: it ended at once: %v", c.name, c.err)
-	case <-c.r.ctx.Done():
-		c.r.Errorf("%s: nothing comes", c.name)
-	}
-	return false
-}
-
-func testEnding[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testEnding[T any](r *trial[T]) {
 	r.commit(0)
 	r.caughtUp()
 	// A loop that is left. Its context outlives nobodyLeft, so that nothing but the
@@ -255,11 +243,11 @@ func testEnding[T any](t testing.TB, start starter[T]) {
 	defer cancelLeft()
 	events, err := r.watch(left, watchcache.WatchOptions[string]{})
 	if err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
 	for _, err := range events {
 		if err != nil {
-			t.Errorf("the first pair is an error: %v", err)
+			r.Errorf("the first pair is an error: %v", err)
 		}
 		break
 	}
@@ -267,12 +255,12 @@ func testEnding[T any](t testing.TB, start starter[T]) {
 	ended, cancel := context.WithCancelCause(r.ctx)
 	cancel(errEnough)
 	if err := r.reason(ended, watchcache.WatchOptions[string]{}); !errors.Is(err, errEnough) {
-		t.Errorf("a watch whose context had ended: %v, want its cause", err)
+		r.Errorf("a watch whose context had ended: %v, want its cause", err)
 	}
 	// A position that nobody has given out.
 	foreign := watchcache.After(watchcache.Position{Epoch: "nobody's", Revision: 1})
 	if err := r.reason(r.ctx, watchcache.WatchOptions[string]{Start: foreign}); !errors.Is(err, watchcache.ErrExpired) {
-		t.Errorf("a watch after a foreign position: %v, want ErrExpired", err)
+		r.Errorf("a watch after a foreign position: %v, want ErrExpired", err)
 	}
 	// Sleeping consumers.
 	c := r.follow("asleep", watchcache.WatchOptions[string]{}, watchcache.Position{}, nil)
@@ -282,8 +270,7 @@ func testEnding[T any](t testing.TB, start starter[T]) {
 
 // testCuts breaks the connection while commits are made: nothing is lost, and
 // nothing comes twice.
-func testCuts[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testCuts[T any](r *trial[T]) {
 	if r.Cut == nil {
 		return
 	}
@@ -302,16 +289,15 @@ func testCuts[T any](t testing.TB, start starter[T]) {
 
 // testForgetting has the adapter list anew: the state is right again, and the
 // revisions between are expired.
-func testForgetting[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
+func testForgetting[T any](r *trial[T]) {
 	if r.Forget == nil {
 		return
 	}
 	w, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[T]{})
 	if err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
-	follower := Follow(t, w)
+	follower := Follow(r, w)
 	for n := range 10 {
 		r.commit(n)
 	}
@@ -325,7 +311,7 @@ func testForgetting[T any](t testing.TB, start starter[T]) {
 	if at.Epoch == before.Epoch {
 		hole := watchcache.Position{Epoch: before.Epoch, Revision: before.Revision + 1}
 		if _, err := r.Cache.Watch(r.ctx, watchcache.WatchOptions[T]{Start: watchcache.After(hole)}); !errors.Is(err, watchcache.ErrExpired) {
-			t.Errorf("a watch after %v, between %v and a listing at %v: %v, want ErrExpired", hole, before, at, err)
+			r.Errorf("a watch after %v, between %v and a listing at %v: %v, want ErrExpired", hole, before, at, err)
 		}
 	}
 	state := map[string]string{}
@@ -333,12 +319,12 @@ func testForgetting[T any](t testing.TB, start starter[T]) {
 		state[item.Key] = item.Object
 	}
 	if !maps.Equal(state, r.state) {
-		t.Errorf("the state after a listing is %v, want %v", state, r.state)
+		r.Errorf("the state after a listing is %v, want %v", state, r.state)
 	}
 	r.Cache.Shutdown(r.ctx)
 	<-follower.Done()
 	if err := follower.Err(); !errors.Is(err, watchcache.ErrClosed) && !errors.Is(err, watchcache.ErrExpired) {
-		t.Errorf("a watcher that lived through a listing ended with: %v", err)
+		r.Errorf("a watcher that lived through a listing ended with: %v", err)
 	}
 	if errors.Is(follower.Err(), watchcache.ErrClosed) {
 		lived := map[string]string{}
@@ -346,7 +332,7 @@ func testForgetting[T any](t testing.TB, start starter[T]) {
 			lived[strings.TrimPrefix(key, r.Prefix)] = r.text(item.Object)
 		}
 		if !maps.Equal(lived, r.state) {
-			t.Errorf("a watcher that lived through a listing has %v, want %v", lived, r.state)
+			r.Errorf("a watcher that lived through a listing has %v, want %v", lived, r.state)
 		}
 	}
 }

@@ -2,8 +2,8 @@ package watchcachetest
 
 import (
 	"errors"
+	"fmt"
 	"math"
-	"testing"
 	"time"
 
 	"github.com/watchcache/watchcache"
@@ -13,11 +13,7 @@ import (
 
 // testCoalesce has consumers join what they have before them: one that keeps up, and
 // one that stops until everything is written.
-func testCoalesce[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
-	if !r.has("Coalesce") {
-		return
-	}
+func testCoalesce[T any](r *trial[T]) {
 	coalesce := watchcache.WatchOptions[string]{Coalesce: true}
 	r.commit(0)
 	lively := r.follow("joins, and keeps up", coalesce, watchcache.Position{}, nil)
@@ -37,16 +33,13 @@ func testCoalesce[T any](t testing.TB, start starter[T]) {
 
 // testBookmarks waits for bookmarks at the head: for a consumer that selects
 // everything, and for one that has nothing else to take.
-func testBookmarks[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
-	if !r.has("Bookmarks") {
-		return
-	}
+func testBookmarks[T any](r *trial[T]) {
 	every := 5 * time.Millisecond
+	quiet := nothing.opts
+	quiet.Bookmarks = every
 	all := []*consumer[T]{
 		r.follow("bookmarks among everything", watchcache.WatchOptions[string]{Bookmarks: every}, watchcache.Position{}, nil),
-		r.follow("bookmarks among nothing", watchcache.WatchOptions[string]{Prefix: "green/", Bookmarks: every}, watchcache.Position{},
-			func(key, _ string) bool { return key >= "green/" && key < "green0" }),
+		r.follow("bookmarks among nothing", quiet, watchcache.Position{}, nothing.selects),
 	}
 	for n := range 40 {
 		r.commit(n)
@@ -55,8 +48,7 @@ func testBookmarks[T any](t testing.TB, start starter[T]) {
 		}
 		at := r.caughtUp()
 		for _, c := range all {
-			if !c.until(func() bool { return c.bookmark >= at.Revision }) {
-				t.Errorf("%s: no bookmark at %v came; the last was at %d", c.name, at, c.bookmark)
+			if !c.until(fmt.Sprintf("no bookmark at %v came", at), func() bool { return c.bookmark >= at.Revision }) {
 				return
 			}
 		}
@@ -66,39 +58,29 @@ func testBookmarks[T any](t testing.TB, start starter[T]) {
 
 // testAtLeast wants a state that is as fresh as what was just written, before anybody
 // has waited for the cache to have it; and one that is fresher than there is.
-func testAtLeast[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
-	if !r.has("AtLeast") {
-		return
-	}
+func testAtLeast[T any](r *trial[T]) {
 	var all []*consumer[T]
 	for n := range 20 {
 		r.commit(n)
 		fresh := r.newest()
 		c := r.follow("as fresh as what was written", watchcache.WatchOptions[string]{AtLeast: fresh}, watchcache.Position{}, nil)
-		if !c.until(func() bool { return c.synced }) {
-			t.Errorf("%s: no Synced came", c.name)
-		}
+		c.until("no Synced came", func() bool { return c.synced })
 		r.mu.Lock()
 		if c.synced && c.began < fresh {
-			t.Errorf("%s: the state is of revision %d, want %d at least", c.name, c.began, fresh)
+			r.Errorf("%s: the state is of revision %d, want %d at least", c.name, c.began, fresh)
 		}
 		r.mu.Unlock()
 		all = append(all, c)
 	}
 	never := watchcache.WatchOptions[string]{AtLeast: math.MaxUint64, AtLeastWait: 10 * time.Millisecond}
 	if err := r.reason(r.ctx, never); !errors.Is(err, watchcache.ErrTimeout) {
-		t.Errorf("a watch of a state that is fresher than there is: %v, want ErrTimeout", err)
+		r.Errorf("a watch of a state that is fresher than there is: %v, want ErrTimeout", err)
 	}
 	r.finish(all...)
 }
 
 // testDeadline has streams end at a time, of which all that came before is right.
-func testDeadline[T any](t testing.TB, start starter[T]) {
-	r := newTrial(t, start, watchcache.Options[T]{})
-	if !r.has("Deadline") {
-		return
-	}
+func testDeadline[T any](r *trial[T]) {
 	r.commit(0)
 	r.caughtUp()
 	opts := watchcache.WatchOptions[string]{Deadline: time.Now().Add(50 * time.Millisecond)}

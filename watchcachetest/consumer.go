@@ -3,6 +3,7 @@ package watchcachetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/watchcache/watchcache"
@@ -120,10 +121,25 @@ func (c *consumer[T]) note(ev watchcache.Event[string], err error) {
 	}
 }
 
+// hasPaused waits until a consumer that pauses does.
+func (c *consumer[T]) hasPaused() bool {
+	c.r.Helper()
+	select {
+	case <-c.paused:
+		return true
+	case <-c.done:
+		c.r.Errorf("%s: it ended at once: %v", c.name, c.err)
+	case <-c.r.ctx.Done():
+		c.r.Errorf("%s: nothing comes", c.name)
+	}
+	return false
+}
+
 // until waits until something is so, or the consumer's stream has ended or broken the
-// contract for good; the checker will tell. met is called with trial.mu held. It
-// returns false if the time is up.
-func (c *consumer[T]) until(met func() bool) bool {
+// contract for good: the checker will tell. met is called with trial.mu held. It
+// returns false, and tells what is otherwise, if the time is up.
+func (c *consumer[T]) until(otherwise string, met func() bool) bool {
+	c.r.Helper()
 	stop := context.AfterFunc(c.r.ctx, func() {
 		c.r.mu.Lock()
 		defer c.r.mu.Unlock()
@@ -134,6 +150,7 @@ func (c *consumer[T]) until(met func() bool) bool {
 	defer c.r.mu.Unlock()
 	for !met() && !c.over && !c.watched.broken() {
 		if c.r.ctx.Err() != nil {
+			c.r.Errorf("%s: %s; it has all up to revision %d, after Synced: %v, and a bookmark at %d", c.name, otherwise, c.at, c.synced, c.bookmark)
 			return false
 		}
 		c.r.seen.Wait()
@@ -145,10 +162,18 @@ func (c *consumer[T]) until(met func() bool) bool {
 func (c *consumer[T]) await() {
 	c.r.Helper()
 	last := c.r.last(c.selects)
-	if !c.until(func() bool { return c.synced && c.at >= last }) {
-		c.r.mu.Lock()
-		defer c.r.mu.Unlock()
-		c.r.Errorf("%s: revision %d did not come; the last was %d, after Synced: %v", c.name, last, c.at, c.synced)
+	c.until(fmt.Sprintf("revision %d did not come", last), func() bool { return c.synced && c.at >= last })
+}
+
+// hasEnded waits for the end of a stream. It tells what is otherwise if the time is up.
+func (c *consumer[T]) hasEnded(otherwise string) bool {
+	c.r.Helper()
+	select {
+	case <-c.done:
+		return true
+	case <-c.r.ctx.Done():
+		c.r.Errorf("%s: %s", c.name, otherwise)
+		return false
 	}
 }
 
@@ -156,13 +181,8 @@ func (c *consumer[T]) await() {
 func (c *consumer[T]) end() {
 	c.r.Helper()
 	c.cancel(errEnough)
-	select {
-	case <-c.done:
-	case <-c.r.ctx.Done():
-		c.r.Errorf("%s: a stream does not end with its context", c.name)
-		return
-	}
 	switch {
+	case !c.hasEnded("a stream does not end with its context"):
 	case c.err == nil:
 		c.r.Errorf("%s: a stream ended without an error", c.name)
 	case !errors.Is(c.err, errEnough):
@@ -174,13 +194,7 @@ func (c *consumer[T]) end() {
 func (c *consumer[T]) endedWith(want error) {
 	c.r.Helper()
 	defer c.cancel(errEnough)
-	select {
-	case <-c.done:
-	case <-c.r.ctx.Done():
-		c.r.Errorf("%s: it did not end", c.name)
-		return
-	}
-	if !errors.Is(c.err, want) {
+	if c.hasEnded("it did not end") && !errors.Is(c.err, want) {
 		c.r.Errorf("%s: it ended with: %v; want by errors.Is: %v", c.name, c.err, want)
 	}
 }

@@ -19,7 +19,7 @@ func Conform[T any](t testing.TB, name string, wait time.Duration, start func(te
 		done := make(chan struct{})
 		go func() { // Fatal ends the goroutine
 			defer close(done)
-			c.run(t, start)
+			c.test(t, start)
 		}()
 		<-done
 	}

@@ -19,7 +19,7 @@ func (r *replay[T]) start(rec record[T], wrong wrongFunc) *Violation {
 		r.low, r.floor, r.next = rec.at, rec.at, in.after(rec.at)
 	}
 	r.initial, r.era, r.eras, r.ended = in == nil, in, rec.eras, nil
-	r.items, r.window, r.nexts, r.taken, r.begun = nil, nil, nil, 0, 0
+	r.items, r.window, r.nexts, r.taken, r.begun = nil, nil, nil, 0, nil
 	return nil
 }
 
@@ -33,7 +33,7 @@ func (r *replay[T]) reset(ev watchcache.Event[T], wrong wrongFunc) *Violation {
 		v.heals = true
 		return v
 	}
-	r.initial, r.items, r.window, r.nexts, r.taken, r.begun = true, nil, nil, nil, 0, ev.Revision
+	r.initial, r.items, r.window, r.nexts, r.taken, r.begun = true, nil, nil, nil, 0, &ev.Revision
 	return nil
 }
 
@@ -78,12 +78,10 @@ func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong 
 	if !r.initial {
 		return wrong(3, "Synced outside of an initial phase: there is exactly one in each", r.expectation())
 	}
-	switch {
-	case r.begun != 0 && ev.Revision != r.begun:
-		return wrong(3, "Synced is of another revision than its Reset", fmt.Sprintf("Synced at %d", r.begun))
-	case r.era != nil && ev.Revision < r.low.Revision:
-		return wrong(14, "a resync went back", fmt.Sprintf("Synced at %d or later", r.low.Revision))
+	if r.begun != nil && ev.Revision != *r.begun { // which has not gone back
+		return wrong(3, "Synced is of another revision than its Reset", fmt.Sprintf("Synced at %d", *r.begun))
 	}
+	// A position tells more than its Synced: also that the checker was not told of it yet.
 	told := watchcache.Position{}
 	if len(following) > 0 && following[0].kind == recordPosition && following[0].ok && following[0].at.Revision == ev.Revision {
 		told = following[0].at
@@ -104,7 +102,7 @@ func (r *replay[T]) synced(ev watchcache.Event[T], following []record[T], wrong 
 			expected, got := r.timeline.compareState(r.items, e.stateAt(at), r.selects)
 			if expected == "" {
 				place := *r
-				place.initial, place.items, place.era, place.begun = false, nil, e, 0
+				place.initial, place.items, place.era, place.begun = false, nil, e, nil
 				place.low, place.floor, place.next = at, at, e.after(at)
 				found = append(found, place)
 			} else if mismatch == nil {

@@ -26,7 +26,7 @@ type replay[T any] struct {
 	taken   int                   // of what it selects of that one
 	window  []watchcache.Event[T] // coalescing: taken, with more to follow
 	nexts   []int                 // coalescing: what next may be, if not only that; sorted
-	begun   uint64                // the revision of the Reset that began the initial phase
+	begun   *uint64               // the revision of the Reset that began the initial phase, if one did
 	ended   error
 	others  []replay[T] // where the last step may have led as well
 	alone   bool        // no other replay is possible

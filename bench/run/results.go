@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,44 +92,48 @@ type view struct {
 	where       map[string]string // settings that are the same
 	by          string            // the setting that differs
 	unit        string
-	what        string            // the unit in words
-	control     map[string]string // settings, instead of where, that have rows of their own; nil: none
+	what        string // the unit in words
 }
 
 // A writer's store is what the watchers start on; in the control they start on another.
 var itself, another = map[string]string{"of": "itself"}, map[string]string{"of": "another"}
 
+// beside is the case of a healthy watcher beside others that stall.
+func beside(rate int, reconnect bool) map[string]string {
+	return map[string]string{"rate": strconv.Itoa(rate), "reconnect": strconv.FormatBool(reconnect)}
+}
+
 var views = []view{
-	{"saturated", "Saturated fan-out", "Saturated", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery", nil},
-	{"saturated-wall", "Saturated fan-out, time", "Saturated", nil, "watchers", "ns/delivery", "ns a delivery", nil},
-	{"saturated-allocs", "Saturated fan-out, allocations", "Saturated", nil, "watchers", "allocs/delivery", "allocations a delivery", nil},
-	{"paced-1000", "Paced: 1,000 events a second", "Paced", map[string]string{"rate": "1000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery", nil},
-	{"paced-1000-p99", "Paced: 1,000 events a second, latency", "Paced", map[string]string{"rate": "1000"}, "watchers", "p99-µs", "p99 in µs", nil},
-	{"paced-10000", "Paced: 10,000 events a second", "Paced", map[string]string{"rate": "10000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery", nil},
-	{"paced-10000-p99", "Paced: 10,000 events a second, latency", "Paced", map[string]string{"rate": "10000"}, "watchers", "p99-µs", "p99 in µs", nil},
-	{"elsewhere", "One event, with watchers of other keys", "Elsewhere", nil, "watchers", "cpu-ns/event", "CPU ns an event", nil},
-	{"slow-100-p99", "A healthy watcher beside stalled ones, 100 events a second: p99", "Slow", map[string]string{"rate": "100", "reconnect": "false"}, "stalled", "p99-µs", "p99 in µs", nil},
-	{"slow-100-max", "A healthy watcher beside stalled ones, 100 events a second: max", "Slow", map[string]string{"rate": "100", "reconnect": "false"}, "stalled", "max-µs", "max in µs", nil},
-	{"reconnect-100-p99", "A healthy watcher beside stalled ones that reconnect every 500 ms, 100 events a second: p99", "Slow", map[string]string{"rate": "100", "reconnect": "true"}, "stalled", "p99-µs", "p99 in µs", nil},
-	{"reconnect-100-max", "A healthy watcher beside stalled ones that reconnect every 500 ms, 100 events a second: max", "Slow", map[string]string{"rate": "100", "reconnect": "true"}, "stalled", "max-µs", "max in µs", nil},
-	{"slow-1000-p99", "A healthy watcher beside stalled ones, 1,000 events a second: p99", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "p99-µs", "p99 in µs", nil},
-	{"slow-1000-p99.9", "A healthy watcher beside stalled ones, 1,000 events a second: p99.9", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "p99.9-µs", "p99.9 in µs", nil},
-	{"slow-1000-max", "A healthy watcher beside stalled ones, 1,000 events a second: max", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "max-µs", "max in µs", nil},
-	{"reconnect-1000-p99", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: p99", "Slow", map[string]string{"rate": "1000", "reconnect": "true"}, "stalled", "p99-µs", "p99 in µs", nil},
-	{"reconnect-1000-p99.9", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: p99.9", "Slow", map[string]string{"rate": "1000", "reconnect": "true"}, "stalled", "p99.9-µs", "p99.9 in µs", nil},
-	{"reconnect-1000-max", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: max", "Slow", map[string]string{"rate": "1000", "reconnect": "true"}, "stalled", "max-µs", "max in µs", nil},
-	{"slow-1000-commit", "The slowest commit beside stalled watchers, 1,000 events a second", "Slow", map[string]string{"rate": "1000", "reconnect": "false"}, "stalled", "slowest-commit-µs", "the slowest in µs", nil},
-	{"initial", "Initial state", "Initial", nil, "objects", "ns/object", "ns an object", nil},
-	{"initial-first", "Initial state: the first object", "Initial", nil, "objects", "first-µs", "µs", nil},
-	{"initial-allocs", "Initial state: allocations", "Initial", nil, "objects", "allocs/object", "allocations an object", nil},
-	{"held-up-p50", "A write while watchers start together: p50", "InitialWriter", itself, "watchers", "p50-µs", "p50 in µs", another},
-	{"held-up-p99", "A write while watchers start together: p99", "InitialWriter", itself, "watchers", "p99-µs", "p99 in µs", another},
-	{"held-up-max", "A write while watchers start together: max", "InitialWriter", itself, "watchers", "max-µs", "max in µs", another},
-	{"held-up-late", "How late a goroutine wakes meanwhile: max", "InitialWriter", itself, "watchers", "late-max-µs", "max in µs", another},
-	{"idle-watcher", "A watcher that waits", "Memory", map[string]string{"of": "watcher"}, "watchers", "B/watcher", "bytes", nil},
-	{"event", "An event in history, with its object", "Memory", map[string]string{"of": "event"}, "", "B/event", "bytes", nil},
-	{"resume", "Resume over 50,000 events", "Resume", nil, "", "ns/event", "ns an event", nil},
-	{"replay", "A real history, 100 watchers", "Replay", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery", nil},
+	{"saturated", "Saturated fan-out", "Saturated", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"saturated-wall", "Saturated fan-out, time", "Saturated", nil, "watchers", "ns/delivery", "ns a delivery"},
+	{"saturated-allocs", "Saturated fan-out, allocations", "Saturated", nil, "watchers", "allocs/delivery", "allocations a delivery"},
+	{"paced-1000", "Paced: 1,000 events a second", "Paced", map[string]string{"rate": "1000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"paced-1000-p99", "Paced: 1,000 events a second, latency", "Paced", map[string]string{"rate": "1000"}, "watchers", "p99-µs", "p99 in µs"},
+	{"paced-10000", "Paced: 10,000 events a second", "Paced", map[string]string{"rate": "10000"}, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
+	{"paced-10000-p99", "Paced: 10,000 events a second, latency", "Paced", map[string]string{"rate": "10000"}, "watchers", "p99-µs", "p99 in µs"},
+	{"elsewhere", "One event, with watchers of other keys", "Elsewhere", nil, "watchers", "cpu-ns/event", "CPU ns an event"},
+	{"slow-100-p99", "A healthy watcher beside stalled ones, 100 events a second: p99", "Slow", beside(100, false), "stalled", "p99-µs", "p99 in µs"},
+	{"slow-100-max", "A healthy watcher beside stalled ones, 100 events a second: max", "Slow", beside(100, false), "stalled", "max-µs", "max in µs"},
+	{"reconnect-100-p99", "A healthy watcher beside stalled ones that reconnect every 500 ms, 100 events a second: p99", "Slow", beside(100, true), "stalled", "p99-µs", "p99 in µs"},
+	{"reconnect-100-max", "A healthy watcher beside stalled ones that reconnect every 500 ms, 100 events a second: max", "Slow", beside(100, true), "stalled", "max-µs", "max in µs"},
+	{"slow-1000-p99", "A healthy watcher beside stalled ones, 1,000 events a second: p99", "Slow", beside(1000, false), "stalled", "p99-µs", "p99 in µs"},
+	{"slow-1000-p99.9", "A healthy watcher beside stalled ones, 1,000 events a second: p99.9", "Slow", beside(1000, false), "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"slow-1000-max", "A healthy watcher beside stalled ones, 1,000 events a second: max", "Slow", beside(1000, false), "stalled", "max-µs", "max in µs"},
+	{"reconnect-1000-p99", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: p99", "Slow", beside(1000, true), "stalled", "p99-µs", "p99 in µs"},
+	{"reconnect-1000-p99.9", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: p99.9", "Slow", beside(1000, true), "stalled", "p99.9-µs", "p99.9 in µs"},
+	{"reconnect-1000-max", "A healthy watcher beside stalled ones that reconnect every 500 ms, 1,000 events a second: max", "Slow", beside(1000, true), "stalled", "max-µs", "max in µs"},
+	{"slow-1000-commit", "The slowest commit beside stalled watchers, 1,000 events a second", "Slow", beside(1000, false), "stalled", "slowest-commit-µs", "the slowest in µs"},
+	{"initial", "Initial state", "Initial", nil, "objects", "ns/object", "ns an object"},
+	{"initial-first", "Initial state: the first object", "Initial", nil, "objects", "first-µs", "µs"},
+	{"initial-allocs", "Initial state: allocations", "Initial", nil, "objects", "allocs/object", "allocations an object"},
+	{"held-up-p50", "A write while watchers start together: p50", "InitialWriter", itself, "watchers", "p50-µs", "p50 in µs"},
+	{"held-up-p99", "A write while watchers start together: p99", "InitialWriter", itself, "watchers", "p99-µs", "p99 in µs"},
+	{"held-up-max", "A write while watchers start together: max", "InitialWriter", itself, "watchers", "max-µs", "max in µs"},
+	{"held-up-late", "How late a goroutine wakes meanwhile: max", "InitialWriter", itself, "watchers", "late-max-µs", "max in µs"},
+	{"idle-watcher", "A watcher that waits", "Memory", map[string]string{"of": "watcher"}, "watchers", "B/watcher", "bytes"},
+	{"event", "An event in history, with its object", "Memory", map[string]string{"of": "event"}, "", "B/event", "bytes"},
+	{"resume", "Resume over 50,000 events", "Resume", nil, "", "ns/event", "ns an event"},
+	{"replay", "A real history, 100 watchers", "Replay", nil, "watchers", "cpu-ns/delivery", "CPU ns a delivery"},
 }
 
 // cell is a view's value for a peer at a size.
@@ -142,12 +147,12 @@ type cell struct {
 // cells returns what a view shows, in the order of the results.
 func (v view) cells(all *results) []cell { return v.pick(all, v.where) }
 
-// controls returns the cells of the control's rows.
+// controls returns the cells of the control's rows, of what has one.
 func (v view) controls(all *results) []cell {
-	if v.control == nil {
+	if !maps.Equal(v.where, itself) {
 		return nil
 	}
-	return v.pick(all, v.control)
+	return v.pick(all, another)
 }
 
 func (v view) pick(all *results, where map[string]string) []cell {

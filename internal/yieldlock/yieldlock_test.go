@@ -5,11 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestWhoIsInAHurryRunsFirst: on one processor, who lets go of the lock goes on only after
 // the one that waited has run.
