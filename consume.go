@@ -135,12 +135,16 @@ func (w *Watcher[T]) claim(method string, as uint32) error {
 // sleep waits until it is worth to look again. It returns false if done was
 // closed first.
 func (w *Watcher[T]) sleep(done <-chan struct{}) bool {
+	if w.rules.limits.StreamIdle > 0 {
+		w.pace = pace{} // the next event is taken at a time that is known
+	}
+	if done == nil {
+		w.sleepInRoom()
+		return true
+	}
 	wake, own := w.group.Wake.Arm(), w.own.Arm()
 	if w.ready() {
 		return true
-	}
-	if w.rules.limits.StreamIdle > 0 {
-		w.pace = pace{} // the next event is taken at a time that is known
 	}
 	select {
 	case <-wake:
@@ -149,6 +153,20 @@ func (w *Watcher[T]) sleep(done <-chan struct{}) bool {
 		return false
 	}
 	return true
+}
+
+func (w *Watcher[T]) sleepInRoom() {
+	room := w.room.Load()
+	if room == nil {
+		room = w.group.Rooms.Room()
+		w.room.Store(room)
+	}
+	room.Enter()
+	if w.ready() {
+		room.Leave()
+		return
+	}
+	room.Sleep()
 }
 
 // ready reports whether next may find something.

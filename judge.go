@@ -96,7 +96,7 @@ func (w *Watcher[T]) resync() {
 		w.attention.Or(resync)
 	}
 	c.mu.Unlock()
-	w.own.Fire()
+	w.wake()
 }
 
 // pace is what is known of when a watcher's consumer last took an event. To read

@@ -11,6 +11,7 @@ import (
 
 	"github.com/watchcache/watchcache/internal/ranges"
 	"github.com/watchcache/watchcache/internal/registry"
+	"github.com/watchcache/watchcache/internal/watchdog"
 )
 
 // Clock is where a cache's time comes from. clock.New() and *clock.Mock of
@@ -23,11 +24,6 @@ type Clock interface {
 	// After returns a channel that receives once, after d.
 	After(d time.Duration) <-chan time.Time
 }
-
-type realClock struct{}
-
-func (realClock) Now() time.Time                         { return time.Now() }
-func (realClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // RelistPolicy says what live watchers get when the state is listed anew at a
 // higher revision, and the changes in between are unknown.
@@ -171,7 +167,7 @@ func (o Options[T]) withDefaults() (Options[T], error) {
 		o.Stall = Evict{}
 	}
 	if o.Clock == nil {
-		o.Clock = realClock{}
+		o.Clock = watchdog.Real{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -129,7 +129,9 @@ func (w *Watcher[T]) took() {
 	w.member.Cursor.Set(t.cursor)
 	w.checkSynced(t.cursor)
 	if w.attention.Load()&drain != 0 {
-		w.nudge() // that was the last, perhaps, and nobody need come by again
+		if !w.endDrained() { // that was the last, perhaps, and nobody need come by again
+			w.own.Fire()
+		}
 	}
 }
 

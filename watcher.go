@@ -44,7 +44,8 @@ type Watcher[T any] struct {
 	// flags below. Set by anyone, and read by the consumer before each event.
 	attention atomic.Uint32
 	phase     atomic.Uint32
-	own       wakeup.Signal // wakes this consumer only
+	own       wakeup.Signal               // wakes this consumer only: in Wait, and in Next with a context
+	room      atomic.Pointer[wakeup.Room] // where it sleeps otherwise; set by the consumer before it first does: see wake
 	done      wakeup.Latch
 	synced    wakeup.Latch
 
@@ -467,7 +468,7 @@ func (w *Watcher[T]) Stop() { w.end(ErrStopped) }
 func (w *Watcher[T]) RequestBookmark() {
 	if w.currentPhase() == PhaseStreaming {
 		w.attention.Or(bookmark)
-		w.own.Fire()
+		w.wake()
 	}
 }
 
@@ -531,7 +532,7 @@ func (w *Watcher[T]) announce() {
 		(*release)()
 	}
 	w.done.Close()
-	w.own.Fire()
+	w.wake()
 }
 
 // settle adds to the cache's count what the watcher has delivered since it last
@@ -574,9 +575,25 @@ func (w *Watcher[T]) drained() bool {
 // everything: its consumer may never come by again. Only a last bookmark is left
 // to the consumer.
 func (w *Watcher[T]) nudge() {
-	if w.currentPhase() == PhaseStreaming && w.drained() && w.attention.Load()&(bookmark|overrun) == 0 {
-		w.end(w.draining.err)
-		return
+	if !w.endDrained() {
+		w.wake()
 	}
+}
+
+func (w *Watcher[T]) endDrained() bool {
+	if w.currentPhase() != PhaseStreaming || !w.drained() || w.attention.Load()&(bookmark|overrun) != 0 {
+		return false
+	}
+	w.end(w.draining.err)
+	return true
+}
+
+// wake has the consumer look again, whose attention the caller has set a flag in. If
+// the room is not there yet, then the consumer looks after it has stored it, and sees
+// the flag.
+func (w *Watcher[T]) wake() {
 	w.own.Fire()
+	if room := w.room.Load(); room != nil {
+		room.Wake()
+	}
 }

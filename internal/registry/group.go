@@ -44,8 +44,10 @@ func (m byDue) Place() *int32 { return &m.duePos }
 // events that touch it and one wake-up. An event costs a group the same however
 // many members it has, and costs other groups nothing.
 type Group struct {
-	// Wake is fired after an event of the group became visible.
-	Wake wakeup.Signal
+	// Rooms and Wake are fired after an event of the group became visible. In the
+	// rooms sleep those consumers that need nothing else to wake them.
+	Rooms wakeup.Rooms
+	Wake  wakeup.Signal
 
 	selection Selection
 	all       bool // selects everything: its list is history itself
@@ -156,8 +158,10 @@ func (g *Group) Forget(signal *wakeup.Signal) {
 }
 
 // Fire wakes everybody who waits for an event of the group. The event must be
-// visible already; then the order of the atomics is that of [wakeup.Signal].
+// visible already; then the order of the atomics is that of [wakeup.Rooms]
+// and [wakeup.Signal].
 func (g *Group) Fire() {
+	g.Rooms.Fire()
 	g.Wake.Fire()
 	if g.waiting.Load() {
 		g.waitMu.Lock()

@@ -8,11 +8,6 @@ import (
 	"time"
 )
 
-type bubbleClock struct{}
-
-func (bubbleClock) Now() time.Time                         { return time.Now() }
-func (bubbleClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
-
 // noting is a task that notes when it ran.
 type noting struct {
 	mu    sync.Mutex
@@ -39,7 +34,7 @@ func (w *Watchdog) runs() bool {
 
 func TestTimersRunWhenTheyAreDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(bubbleClock{})
+		w := New(Real{})
 		tasks := [4]*noting{{}, {}, {}, {}}
 		timers := [4]*Timer{}
 		for i, due := range []time.Duration{5, 3, 9, 7} {
@@ -68,7 +63,7 @@ func TestTimersRunWhenTheyAreDue(t *testing.T) {
 
 func TestATaskSetsItselfAnewUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(bubbleClock{})
+		w := New(Real{})
 		task := &noting{}
 		timer := &Timer{Task: task}
 		task.again = func(now time.Duration) { w.Set(timer, now+time.Minute) }
