@@ -171,7 +171,7 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 			return err
 		}
 	}
-	now := c.opts.Clock.Now()
+	now, age := c.watchdog.Time() // the writer's turn makes it one at a time
 	if b.time.IsZero() {
 		b.time = now
 	} else {
@@ -190,7 +190,6 @@ func (c *Cache[T]) commit(b *batch[T], ops []op[T]) error {
 	} else {
 		c.reclaim()
 	}
-	age := c.watchdog.Since(now)
 	from := c.ring.tail
 	for i := range ops {
 		c.apply(next, b, &ops[i], age, from)

@@ -50,6 +50,7 @@ type Watchdog struct {
 	clock Clock
 	real  bool // clock is Real
 	base  time.Time
+	wall  wall          // of whoever calls Time
 	kick  chan struct{} // capacity 1: the goroutine must look again
 
 	mu      sync.Mutex
@@ -72,6 +73,30 @@ func (w *Watchdog) Now() time.Duration {
 		return max(0, time.Since(w.base))
 	}
 	return w.Since(w.clock.Now())
+}
+
+// wall is what Real said last, and when.
+type wall struct {
+	time time.Time
+	at   time.Duration // as of Now
+}
+
+// wallLife is for how long the wall clock is not read again, but counted on.
+const wallLife = time.Millisecond
+
+// Time returns the time, and Now. With Real it reads the wall clock once a
+// millisecond, which halves its cost if it is called more often; so long may it take
+// until a wall clock that is set shows. One goroutine at a time may call it.
+func (w *Watchdog) Time() (time.Time, time.Duration) {
+	if w.real {
+		now := w.Now()
+		if passed := now - w.wall.at; passed < wallLife && !w.wall.time.IsZero() {
+			return w.wall.time.Add(passed), now
+		}
+	}
+	w.wall.time = w.clock.Now()
+	w.wall.at = w.Since(w.wall.time)
+	return w.wall.time, w.wall.at
 }
 
 // Since is Now for a time that was read already.

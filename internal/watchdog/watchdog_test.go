@@ -77,3 +77,18 @@ func TestATaskSetsItselfAnewUntilStop(t *testing.T) {
 		}
 	})
 }
+
+// TestTimeIsTheClocks, also where it is counted on and not read.
+func TestTimeIsTheClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(Real{})
+		begin := time.Now()
+		for _, step := range []time.Duration{0, 1, wallLife - 2, 1, 1, wallLife / 2, wallLife / 2, wallLife, time.Hour} {
+			time.Sleep(step)
+			now, since := w.Time()
+			if !now.Equal(time.Now()) || since != time.Since(begin) || since != w.Now() {
+				t.Errorf("after another %v: %v and %v, want %v and %v", step, now, since, time.Now(), time.Since(begin))
+			}
+		}
+	})
+}
