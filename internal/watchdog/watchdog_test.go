@@ -78,7 +78,8 @@ func TestATaskSetsItselfAnewUntilStop(t *testing.T) {
 	})
 }
 
-// TestTimeIsTheClocks, also where it is counted on and not read.
+// TestTimeIsTheClocks, also where it is counted on and not read; and a wall clock that
+// was set shows a millisecond later.
 func TestTimeIsTheClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(Real{})
@@ -89,6 +90,15 @@ func TestTimeIsTheClocks(t *testing.T) {
 			if !now.Equal(time.Now()) || since != time.Since(begin) || since != w.Now() {
 				t.Errorf("after another %v: %v and %v, want %v and %v", step, now, since, time.Now(), time.Since(begin))
 			}
+		}
+		w.wall.time = w.wall.time.Add(-time.Hour) // as if it was set forward since
+		time.Sleep(wallLife - 1)
+		if now, _ := w.Time(); !now.Equal(time.Now().Add(-time.Hour)) {
+			t.Errorf("just after the wall clock was set: %v, want what it was, counted on", now)
+		}
+		time.Sleep(1)
+		if now, _ := w.Time(); !now.Equal(time.Now()) {
+			t.Errorf("a millisecond after the wall clock was set: %v, want %v", now, time.Now())
 		}
 	})
 }
