@@ -20,12 +20,9 @@ func BenchmarkSlow(b *testing.B) {
 		for _, rate := range []int{100, 1000} {
 			for _, reconnect := range []bool{false, true} {
 				b.Run(fmt.Sprintf("rate=%d/reconnect=%v", rate, reconnect), func(b *testing.B) {
-					sizes := []int{0, 10, 100}
-					switch {
-					case reconnect:
+					sizes := []int{0, 1, 10, 100}
+					if reconnect {
 						sizes = []int{100}
-					case rate == 100:
-						sizes = []int{0, 100}
 					}
 					with(b, p, "stalled", sizes, func(b *testing.B, stalled int) { slow(b, p, rate, stalled, reconnect) })
 				})

@@ -34,6 +34,9 @@ func present(dir string) error {
 		fmt.Fprintf(&text, "| %s | %s | %s |\n", p.Name, p.What, cannot(p))
 	}
 	fmt.Fprint(&text, "\nA dash: the peer cannot do the case, or not at that size (NATS and watermill are left out where they would take minutes). Ended, lost: the peer ended so many of the case's watchers, or did not give them so many of the events, in the worst round; a figure would be of less work. A p99 is of 1,000 samples or more, a p99.9 of 10,000.\n")
+	if t := held(found); t != "" {
+		fmt.Fprintf(&text, "\n## What it is held to\n\nThe peer's figure over ours, where it says at least; else our own over our own, or over the peer's:\n\n%s", t)
+	}
 	for _, v := range views {
 		cells := v.cells(found)
 		if len(cells) == 0 {
@@ -50,6 +53,9 @@ func present(dir string) error {
 			}
 			fmt.Fprintf(&text, "\n![%s](%s)\n", v.title, name)
 		}
+	}
+	if t := growth(found); t != "" {
+		fmt.Fprintf(&text, "\n## Growth\n\nBy how much a figure grows when the size (the tables' columns) grows by ten:\n\n%s", t)
 	}
 	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(text.String()), 0o666)
 }

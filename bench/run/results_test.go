@@ -160,3 +160,57 @@ func TestPresentWritesTablesAndCharts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTargetsAreHeldAgainstTheResults(t *testing.T) {
+	const raw = `BenchmarkSaturated/peer=watchcache/watchers=1000-2   1  4.0 cpu-ns/delivery
+BenchmarkSaturated/peer=channels-block/watchers=1000-2  1  80.0 cpu-ns/delivery
+BenchmarkSaturated/peer=k8s-cacher/watchers=1000-2  1  300 cpu-ns/delivery
+BenchmarkPaced/peer=watchcache/rate=1000/watchers=1000-2    1  400 cpu-ns/delivery
+BenchmarkPaced/peer=cond-ring/rate=1000/watchers=1000-2     1  600 cpu-ns/delivery
+BenchmarkPaced/peer=statedb/rate=1000/watchers=1000-2       1  900 cpu-ns/delivery
+BenchmarkPaced/peer=channels-drop/rate=1000/watchers=1000-2 1  100 cpu-ns/delivery 5 lost-events
+BenchmarkElsewhere/peer=watchcache/watchers=0-2     1  500 cpu-ns/event
+BenchmarkElsewhere/peer=watchcache/watchers=10000-2 1  600 cpu-ns/event
+`
+	found, err := parse(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := held(found)
+	for _, row := range []string{
+		"| saturated, 1,000 watchers: channels, CPU | ≥ 20 × | 20.0 × | reached |",
+		"| … Kubernetes' cacher | ≥ 100 × | 75.0 × | **missed** |",
+		"| paced, 1,000 events a second, 1,000 watchers: the best peer, CPU | ≥ 2 × | 1.50 × | **missed** |",
+		"| … with them, to without | ≤ 1.2 × | 1.20 × | reached |",
+	} {
+		if !strings.Contains(text, row+"\n") {
+			t.Errorf("no row %q in\n%s", row, text)
+		}
+	}
+	if strings.Contains(text, "statedb") {
+		t.Errorf("a target without a figure has a row:\n%s", text)
+	}
+}
+
+func TestGrowthIsPerTenfold(t *testing.T) {
+	const raw = `BenchmarkSaturated/peer=watchcache/watchers=10-2    1  8.0 cpu-ns/delivery
+BenchmarkSaturated/peer=watchcache/watchers=1000-2  1  2.0 cpu-ns/delivery
+BenchmarkSaturated/peer=statedb/watchers=10-2       1  2.0 cpu-ns/delivery
+BenchmarkElsewhere/peer=statedb/watchers=0-2        1  3.0 cpu-ns/event
+BenchmarkElsewhere/peer=statedb/watchers=100-2      1  3.0 cpu-ns/event
+BenchmarkElsewhere/peer=statedb/watchers=10000-2    1  300 cpu-ns/event
+`
+	found, err := parse(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := growth(found)
+	for _, row := range []string{
+		"| Saturated fan-out: CPU ns a delivery | 0.50 | – | – | – | – | – | – | – |",
+		"| One event, with watchers of other keys: CPU ns an event | – | – | – | – | 10.0 | – | – | – |",
+	} {
+		if !strings.Contains(text, row+"\n") {
+			t.Errorf("no row %q in\n%s", row, text)
+		}
+	}
+}
