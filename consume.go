@@ -159,7 +159,13 @@ func (w *Watcher[T]) sleepInRoom() {
 	room := w.room.Load()
 	if room == nil {
 		room = w.group.Rooms.Room()
-		w.room.Store(room)
+		if !w.room.CompareAndSwap(nil, room) {
+			room.GiveBack() // the watcher has ended
+			return
+		}
+	}
+	if room == noRoom {
+		return
 	}
 	room.Enter()
 	if w.ready() {

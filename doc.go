@@ -92,8 +92,8 @@
 //
 // # Testing
 //
-// Everything that waits does so through Options.Clock, and through channels that
-// a [testing/synctest] bubble understands, so that code that uses a cache is
-// tested without sleeping. Package watchcachetest has a scripted source and a
-// checker of this contract.
+// Everything that waits does so through Options.Clock, and in ways that a
+// [testing/synctest] bubble understands, so that code that uses a cache is tested
+// without sleeping. Package watchcachetest has a scripted source and a checker of this
+// contract.
 package watchcache

@@ -44,7 +44,7 @@ type Watcher[T any] struct {
 	// flags below. Set by anyone, and read by the consumer before each event.
 	attention atomic.Uint32
 	phase     atomic.Uint32
-	own       wakeup.Signal               // wakes this consumer only: in Wait, and in Next with a context
+	own       wakeup.Signal               // wakes this consumer only: in Wait, and in Next with a context that can end
 	room      atomic.Pointer[wakeup.Room] // where it sleeps otherwise; set by the consumer before it first does: see wake
 	done      wakeup.Latch
 	synced    wakeup.Latch
@@ -532,7 +532,11 @@ func (w *Watcher[T]) announce() {
 		(*release)()
 	}
 	w.done.Close()
-	w.wake()
+	w.own.Fire()
+	if room := w.room.Swap(noRoom); room != nil && room != noRoom {
+		room.Wake()
+		room.GiveBack()
+	}
 }
 
 // settle adds to the cache's count what the watcher has delivered since it last
@@ -588,12 +592,15 @@ func (w *Watcher[T]) endDrained() bool {
 	return true
 }
 
+// noRoom is the room of a watcher that has ended.
+var noRoom = new(wakeup.Room)
+
 // wake has the consumer look again, whose attention the caller has set a flag in. If
 // the room is not there yet, then the consumer looks after it has stored it, and sees
 // the flag.
 func (w *Watcher[T]) wake() {
 	w.own.Fire()
-	if room := w.room.Load(); room != nil {
+	if room := w.room.Load(); room != nil && room != noRoom {
 		room.Wake()
 	}
 }

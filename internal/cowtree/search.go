@@ -168,10 +168,10 @@ func (n *node[V]) search(key string, known int) (at int, maybe bool) {
 	return i + more, i+more < same
 }
 
-// below returns how many of a node's marks are below mark. A binary search waits for
-// memory at each step, and for the processor that has guessed wrong at every other.
-// Here nothing waits for anything: the first of each eight are compared, then the
-// eight. It is no generic function, so that it is compiled here, less with it.
+// below returns how many of a node's marks are below mark. A binary search has six steps
+// of which each waits for the memory of the one before, and for the processor that has
+// guessed wrong at every other. Here are two, without a branch: the first of each eight
+// are compared, then the eight. It is no generic function, so that it is compiled here, less with it.
 func below(marks *[most]uint64, mark uint64) int {
 	eights := less(marks[8], mark) + less(marks[16], mark) + less(marks[24], mark) + less(marks[32], mark) +
 		less(marks[40], mark) + less(marks[48], mark) + less(marks[56], mark)

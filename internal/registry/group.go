@@ -41,7 +41,7 @@ func (m byDue) Key() uint64   { return m.due }
 func (m byDue) Place() *int32 { return &m.duePos }
 
 // Group is all watchers with the same selection: they share one list of the
-// events that touch it and one wake-up. An event costs a group the same however
+// events that touch it and their wake-ups. An event costs a group the same however
 // many members it has, and costs other groups nothing.
 type Group struct {
 	// Rooms and Wake are fired after an event of the group became visible. In the

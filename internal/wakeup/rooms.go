@@ -24,17 +24,24 @@ import (
 // listed the room again; and if the room was put into occupied after Fire emptied
 // it, then the look came after the publishing. Pushing, emptying, publishing and
 // looking are sequentially consistent atomics.
+//
+// There are no more rooms than the beds that were ever taken at the same time need:
+// one with a bed left is used again, also while it waits for a visit, and one that
+// is empty and waits for none is forgotten.
 type Rooms struct {
-	open     atomic.Pointer[Room] // the newest: it may have beds left
 	occupied atomic.Pointer[Room] // a stack, by Room.next, of those that somebody entered since they were visited
+	mu       sync.Mutex           // before a door
+	free     *Room                // a list, by Room.before and after, of those with a bed left
 }
 
 // Room is one room of [Rooms].
 type Room struct {
 	rooms *Rooms
 	door  door
-	cond  sync.Cond // of door
-	beds  atomic.Int32
+	cond  sync.Cond    // of door
+	beds  atomic.Int32 // that are taken; changed under Rooms.mu
+
+	before, after *Room // guarded by Rooms.mu
 	// Guarded by door; next, while the room stands in occupied, does not change, and
 	// is read by the one Fire that took it out.
 	listed bool
@@ -53,28 +60,73 @@ type door struct{ mu sync.Mutex }
 func (d *door) Lock()   {}
 func (d *door) Unlock() { d.mu.Unlock() }
 
-// Room returns a room with a bed for the caller. Beds are not given back: a room is
-// garbage when all that have a bed in it are.
+// Room returns a room with a bed for the caller, to be given back with
+// [Room.GiveBack].
 func (r *Rooms) Room() *Room {
-	for {
-		room := r.open.Load()
-		if room != nil && room.beds.Add(1) <= bedsInRoom {
-			return room
-		}
-		fresh := &Room{rooms: r}
-		fresh.cond.L = &fresh.door
-		fresh.beds.Store(1)
-		if r.open.CompareAndSwap(room, fresh) {
-			return fresh
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	room := r.free
+	if room == nil {
+		room = &Room{rooms: r}
+		room.cond.L = &room.door
+		r.offer(room)
 	}
+	if room.beds.Add(1) == bedsInRoom {
+		r.withdraw(room)
+	}
+	return room
+}
+
+// GiveBack gives the caller's bed back. Whoever had it may come in once more, as one
+// does who does not know yet: it must find something when it looks.
+func (room *Room) GiveBack() {
+	r := room.rooms
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := room.beds.Add(-1)
+	if left == bedsInRoom-1 {
+		r.offer(room)
+	}
+	if left == 0 {
+		r.forget(room)
+	}
+}
+
+// forget withdraws an empty room that waits for no visit. From when its last bed was
+// given back, nobody lists it: see Enter.
+func (r *Rooms) forget(room *Room) {
+	room.door.mu.Lock()
+	defer room.door.mu.Unlock()
+	if !room.listed {
+		r.withdraw(room)
+	}
+}
+
+func (r *Rooms) offer(room *Room) {
+	if room.after = r.free; room.after != nil {
+		room.after.before = room
+	}
+	r.free = room
+}
+
+func (r *Rooms) withdraw(room *Room) {
+	switch {
+	case room.before != nil:
+		room.before.after = room.after
+	case r.free == room:
+		r.free = room.after
+	}
+	if room.after != nil {
+		room.after.before = room.before
+	}
+	room.before, room.after = nil, nil
 }
 
 // Enter shuts the room's door behind the caller, who looks then whether there is
 // something for it, and calls [Room.Leave] if so, and Sleep if not.
 func (room *Room) Enter() {
 	room.door.mu.Lock()
-	if room.listed {
+	if room.listed || room.beds.Load() == 0 { // with 0 the caller has given its own back, and finds something
 		return
 	}
 	room.listed = true
@@ -112,6 +164,13 @@ func (r *Rooms) Fire() {
 		room.next, room.listed = nil, false
 		room.door.mu.Unlock()
 		room.cond.Broadcast()
+		if room.beds.Load() == 0 {
+			r.mu.Lock()
+			if room.beds.Load() == 0 {
+				r.forget(room)
+			}
+			r.mu.Unlock()
+		}
 		room = next
 	}
 }

@@ -32,6 +32,16 @@ func TestRoomsLoseNoWakeUp(t *testing.T) {
 			first.Wake()
 		}
 	})
+	for range 2 { // others come, look, and go
+		idlers.Go(func() {
+			for published.Load() < n {
+				room := rooms.Room()
+				room.Enter()
+				room.Leave()
+				room.GiveBack()
+			}
+		})
+	}
 	for range n {
 		published.Add(1)
 		rooms.Fire()
@@ -90,4 +100,53 @@ func TestWhoSleepsInARoom(t *testing.T) {
 			t.Error("a room that nobody enters is kept, or keeps another")
 		}
 	})
+}
+
+func listedRooms(r *Rooms) (n int) {
+	for room := r.occupied.Load(); room != nil; room = room.next {
+		n++
+	}
+	return n
+}
+
+func freeRooms(r *Rooms) (n int) {
+	for room := r.free; room != nil; room = room.after {
+		n++
+	}
+	return n
+}
+
+// TestRoomsAreUsedAgain: there are not more than are needed at a time, however many
+// sleepers come and go without a Fire, and in the end there are none.
+func TestRoomsAreUsedAgain(t *testing.T) {
+	const guests = 3*bedsInRoom + 1
+	var rooms Rooms
+	for range 100 {
+		var beds []*Room
+		for range guests {
+			room := rooms.Room()
+			room.Enter()
+			room.Leave()
+			beds = append(beds, room)
+		}
+		for _, room := range beds {
+			room.GiveBack()
+			room.Enter() // who had not heard of its end yet
+			room.Leave()
+		}
+	}
+	if listed, free := listedRooms(&rooms), freeRooms(&rooms); listed != 4 || free != 4 {
+		t.Errorf("%d rooms are to be visited, and %d have beds, want the 4 that %d need", listed, free, guests)
+	}
+	rooms.Fire()
+	if listed, free := listedRooms(&rooms), freeRooms(&rooms); listed != 0 || free != 0 {
+		t.Errorf("%d rooms are to be visited, and %d have beds, when nobody is there", listed, free)
+	}
+	room := rooms.Room()
+	room.GiveBack()
+	room.Enter() // and lists nothing that is forgotten
+	room.Leave()
+	if listed, free := listedRooms(&rooms), freeRooms(&rooms); listed != 0 || free != 0 {
+		t.Errorf("%d rooms are to be visited, and %d have beds, after one that nobody slept in", listed, free)
+	}
 }

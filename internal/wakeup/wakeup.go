@@ -1,6 +1,7 @@
-// Package wakeup has the two ways in which a goroutine learns that it should
-// look again: a [Signal], which may fire many times, and a [Latch], which fires
-// once. Both cost one word until somebody waits, and neither needs a lock.
+// Package wakeup has the ways in which a goroutine learns that it should look again:
+// a [Signal], which may fire many times, [Rooms], which do so for less where it waits
+// for nothing else, and a [Latch], which fires once. Firing costs a load while nobody
+// waits.
 package wakeup
 
 import "sync/atomic"

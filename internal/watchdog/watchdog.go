@@ -78,7 +78,7 @@ func (w *Watchdog) Now() time.Duration {
 // wall is what Real said last, and when.
 type wall struct {
 	time time.Time
-	at   time.Duration // as of Now
+	at   time.Duration // since base
 }
 
 // wallLife is for how long the wall clock is not read again, but counted on.
@@ -89,14 +89,14 @@ const wallLife = time.Millisecond
 // until a wall clock that is set shows. One goroutine at a time may call it.
 func (w *Watchdog) Time() (time.Time, time.Duration) {
 	if w.real {
-		now := w.Now()
-		if passed := now - w.wall.at; passed < wallLife && !w.wall.time.IsZero() {
-			return w.wall.time.Add(passed), now
+		since := time.Since(w.base) // below 0 in a synctest bubble, of a watchdog from outside
+		if passed := since - w.wall.at; passed >= 0 && passed < wallLife && !w.wall.time.IsZero() {
+			return w.wall.time.Add(passed), max(0, since)
 		}
 	}
 	w.wall.time = w.clock.Now()
-	w.wall.at = w.Since(w.wall.time)
-	return w.wall.time, w.wall.at
+	w.wall.at = w.wall.time.Sub(w.base)
+	return w.wall.time, max(0, w.wall.at)
 }
 
 // Since is Now for a time that was read already.

@@ -96,9 +96,27 @@ func TestTimeIsTheClocks(t *testing.T) {
 		if now, _ := w.Time(); !now.Equal(time.Now().Add(-time.Hour)) {
 			t.Errorf("just after the wall clock was set: %v, want what it was, counted on", now)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if now, _ := w.Time(); !now.Equal(time.Now()) {
 			t.Errorf("a millisecond after the wall clock was set: %v, want %v", now, time.Now())
 		}
 	})
+}
+
+// TestTimeInABubble of a watchdog from outside is the bubble's, which is in another
+// year.
+func TestTimeInABubble(t *testing.T) {
+	w := New(Real{})
+	w.Time()
+	synctest.Test(t, func(t *testing.T) {
+		for range 3 {
+			time.Sleep(time.Hour)
+			if now, since := w.Time(); !now.Equal(time.Now()) || since != 0 {
+				t.Errorf("%v and %v, want %v and 0", now, since, time.Now())
+			}
+		}
+	})
+	if now, _ := w.Time(); time.Since(now).Abs() > time.Minute {
+		t.Errorf("afterwards it is %v", now)
+	}
 }
