@@ -77,10 +77,10 @@ func newClient(w *world, s step) *client {
 		Bookmarks: []time.Duration{0, 0, time.Second + 7, time.Minute + 11}[s.a/64%4],
 		Stall: []watchcache.StallPolicy{
 			nil,
-			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: time.Second + 13, Lag: 5}},
+			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: time.Second + 13, Lag: w.config.mostInCommit() + 1}},
 			watchcache.Evict{StallLimits: watchcache.StallLimits{StreamIdle: 10*time.Second + 17}},
 			watchcache.Resync{},
-			watchcache.Resync{StallLimits: watchcache.StallLimits{InitialIdle: 5*time.Second + 19, StreamIdle: 20*time.Second + 23, Lag: 20}},
+			watchcache.Resync{StallLimits: watchcache.StallLimits{InitialIdle: 5*time.Second + 19, StreamIdle: 20*time.Second + 23, Lag: w.config.mostInCommit() + 15}},
 			watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: watchcache.NoLimit}},
 		}[s.c%6],
 	}
@@ -250,6 +250,7 @@ func loop[E any](c *client, w *watchcache.Watcher[int], stream iter.Seq2[E, erro
 var lose int
 
 func (c *client) took(ev watchcache.Event[int]) {
+	c.world.slept.Load()
 	c.taken++
 	if c.taken == lose {
 		return
@@ -263,6 +264,7 @@ var endings = []error{watchcache.ErrStopped, watchcache.ErrClosed, watchcache.Er
 
 // ended notes the end of a stream, and what the client would resume after.
 func (c *client) ended(err error) {
+	c.world.slept.Load()
 	c.watched.Ended(err)
 	why := -1
 	for i, e := range endings {

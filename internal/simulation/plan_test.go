@@ -26,6 +26,18 @@ type config struct {
 	parts bool
 }
 
+func (c config) bigCommits() bool { return c.keys == 40 }
+
+// mostInCommit is how many events a commit can have. A limit of lag is above it: whether
+// a consumer that one commit wakes takes its events first, or is judged first, is the
+// scheduler's choice.
+func (c config) mostInCommit() int {
+	if c.bigCommits() {
+		return 420
+	}
+	return max(5, 3*c.keys) // of a relist, the difference
+}
+
 // step is one thing that happens. What its numbers mean is up to its kind; each
 // takes any, so that a plan is whole without any of its steps.
 type step struct {
