@@ -128,10 +128,8 @@ func (w *Watcher[T]) took() {
 	}
 	w.member.Cursor.Set(t.cursor)
 	w.checkSynced(t.cursor)
-	if w.attention.Load()&drain != 0 {
-		if !w.endDrained() { // that was the last, perhaps, and nobody need come by again
-			w.own.Fire()
-		}
+	if w.attention.Load()&drain != 0 && !w.endDrained() { // that was the last, perhaps, and nobody need come by again
+		w.own.Fire()
 	}
 }
 

@@ -591,16 +591,3 @@ func (w *Watcher[T]) endDrained() bool {
 	w.end(w.draining.err)
 	return true
 }
-
-// noRoom is the room of a watcher that has ended.
-var noRoom = new(wakeup.Room)
-
-// wake has the consumer look again, whose attention the caller has set a flag in. If
-// the room is not there yet, then the consumer looks after it has stored it, and sees
-// the flag.
-func (w *Watcher[T]) wake() {
-	w.own.Fire()
-	if room := w.room.Load(); room != nil && room != noRoom {
-		room.Wake()
-	}
-}

@@ -44,9 +44,9 @@ type ListerWatcherOptions[T any] struct {
 // resultBuffer is the least that clients expect of a watch's channel.
 const resultBuffer = 16
 
-// ListerWatcher lists and watches a cache as client-go does a server: it is a
-// client-go's cache.ListerWatcher and cache.ListerWatcherWithContext. It may be shared, and used
-// concurrently.
+// ListerWatcher is what client-go lists and watches in place of a server: a
+// cache.ListerWatcher and cache.ListerWatcherWithContext of its. It may be shared, and
+// used concurrently.
 type ListerWatcher[T any] struct {
 	c    *watchcache.Cache[T]
 	opts ListerWatcherOptions[T]
@@ -126,9 +126,7 @@ func (l *ListerWatcher[T]) ListWithContext(ctx context.Context, options metav1.L
 		if err != nil {
 			return nil, status(err)
 		}
-		if r.selects(object) {
-			list.Items = append(list.Items, object)
-		}
+		list.Items = append(list.Items, object)
 	}
 	return list, nil
 }
@@ -161,7 +159,7 @@ func (l *ListerWatcher[T]) WatchWithContext(ctx context.Context, options metav1.
 		return nil, status(err)
 	}
 	s := &stream[T]{
-		from: l, w: w, request: r,
+		from: l, w: w,
 		initialEnd: initial && options.AllowWatchBookmarks,
 		results:    make(chan watch.Event, resultBuffer), stopped: make(chan struct{}),
 	}
@@ -245,9 +243,6 @@ func parse(options metav1.ListOptions) (r request, err error) {
 func (r request) everything() bool { return r.labels.Empty() && r.fields.Empty() }
 
 func (r request) selects(object runtime.Object) bool {
-	if r.everything() {
-		return true
-	}
 	header, err := meta.Accessor(object)
 	return err != nil || r.labels.Matches(labels.Set(header.GetLabels())) &&
 		r.fields.Matches(fields.Set{metav1.ObjectNameField: header.GetName(), "metadata.namespace": header.GetNamespace()})
@@ -258,9 +253,7 @@ func status(err error) error {
 	switch {
 	case errors.Is(err, watchcache.ErrExpired):
 		return apierrors.NewResourceExpired(err.Error())
-	case errors.Is(err, watchcache.ErrNotReady):
-		return apierrors.NewTooManyRequests(err.Error(), 1)
-	case errors.Is(err, watchcache.ErrTooManyWatchers):
+	case errors.Is(err, watchcache.ErrNotReady), errors.Is(err, watchcache.ErrTooManyWatchers):
 		return apierrors.NewTooManyRequests(err.Error(), 1)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, watchcache.ErrTimeout):
 		return apierrors.NewTimeoutError(err.Error(), 1)
@@ -274,7 +267,6 @@ func status(err error) error {
 type stream[T any] struct {
 	from       *ListerWatcher[T]
 	w          *watchcache.Watcher[T]
-	request    request
 	initialEnd bool // the client waits for the bookmark that ends the initial events
 	results    chan watch.Event
 	stopped    chan struct{} // by the client

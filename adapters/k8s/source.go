@@ -227,8 +227,7 @@ type follower[T any] struct {
 // follow tells what one watch of the server tells, until it ends.
 func (f *follower[T]) follow(ctx context.Context) error {
 	opts := &f.source.opts
-	seconds := int64((opts.WatchTimeout + rand.N(opts.WatchTimeout)).Seconds())
-	seconds = max(1, seconds)
+	seconds := max(1, int64((opts.WatchTimeout + rand.N(opts.WatchTimeout)).Seconds()))
 	w, err := f.source.from.WatchWithContext(ctx, metav1.ListOptions{
 		ResourceVersion:     strconv.FormatUint(f.at, 10),
 		AllowWatchBookmarks: true,

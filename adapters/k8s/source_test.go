@@ -118,6 +118,20 @@ func told(t *testing.T, source watchcache.Source[string], after uint64) (events 
 	return events, nil
 }
 
+// mirrored returns a mirror of what the script tells until an error that is "the end".
+func mirrored(t *testing.T, s *script, opts SourceOptions[string]) *watchcache.Cache[string] {
+	t.Helper()
+	c, err := watchcache.New(watchcache.Options[string]{Mirror: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.Run(t.Context(), NewSource[string](s, opts)); err == nil || err.Error() != "the end" {
+		t.Errorf("Run: %v", err)
+	}
+	return c
+}
+
 // texts is a conversion that refuses "bad".
 var texts = SourceOptions[string]{
 	PageSize: 2,
@@ -271,14 +285,7 @@ func TestInvalidObjects(t *testing.T) {
 		}, func(metav1.ListOptions) ([]watch.Event, error) {
 			return nil, watchcache.Terminal(errors.New("the end"))
 		})
-		c, err := watchcache.New(watchcache.Options[string]{Mirror: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if err := c.Run(t.Context(), NewSource[string](s, opts)); err == nil || err.Error() != "the end" {
-			t.Errorf("Run: %v", err)
-		}
+		c := mirrored(t, s, opts)
 		var got []string
 		for item := range c.Snapshot().All() {
 			got = append(got, item.Key+"="+item.Object)
@@ -352,15 +359,8 @@ func TestResourceVersionZeroIsListedAgain(t *testing.T) {
 			}
 			return nil, watchcache.Terminal(errors.New("the end"))
 		})
-		c, err := watchcache.New(watchcache.Options[string]{Mirror: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
 		begin := time.Now()
-		if err := c.Run(t.Context(), NewSource[string](s, texts)); err == nil || err.Error() != "the end" {
-			t.Errorf("Run: %v", err)
-		}
+		c := mirrored(t, s, texts)
 		if passed := time.Since(begin); passed != unwatchableRetry || c.Position().Revision != 3 {
 			t.Errorf("after %v the cache is at %v, want 3 after %v", passed, c.Position(), unwatchableRetry)
 		}
@@ -378,15 +378,8 @@ func TestTheServerSaysHowLongToWait(t *testing.T) {
 			func(metav1.ListOptions) (runtime.Object, error) {
 				return nil, watchcache.Terminal(errors.New("the end"))
 			})
-		c, err := watchcache.New(watchcache.Options[string]{Mirror: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
 		begin := time.Now()
-		if err := c.Run(t.Context(), NewSource[string](s, texts)); err == nil || err.Error() != "the end" {
-			t.Errorf("Run: %v", err)
-		}
+		mirrored(t, s, texts)
 		if passed := time.Since(begin); passed != 7*time.Second {
 			t.Errorf("it was listed again after %v, want 7 s", passed)
 		}

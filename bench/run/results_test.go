@@ -26,6 +26,15 @@ BenchmarkSaturated/peer=statedb/watchers=100-2     10  0 lost-events  120 cpu-ns
 PASS
 `
 
+func expectRows(t *testing.T, text string, rows ...string) {
+	t.Helper()
+	for _, row := range rows {
+		if !strings.Contains(text, row+"\n") {
+			t.Errorf("no row %q in\n%s", row, text)
+		}
+	}
+}
+
 func TestParseTakesMediansOverRounds(t *testing.T) {
 	found, err := parse(strings.NewReader(raw))
 	if err != nil {
@@ -45,11 +54,7 @@ func TestParseTakesMediansOverRounds(t *testing.T) {
 			t.Errorf("%v, want %v", cells[i], want[i])
 		}
 	}
-	for _, row := range []string{"| peer | 1 watchers | 100 watchers |", "| watchcache | 25.0 | 5.00 |", "| statedb | – | 100 |", "| nats-kv | – | – |"} {
-		if text := table(v, cells, nil); !strings.Contains(text, row+"\n") {
-			t.Errorf("no row %q in\n%s", row, text)
-		}
-	}
+	expectRows(t, table(v, cells, nil), "| peer | 1 watchers | 100 watchers |", "| watchcache | 25.0 | 5.00 |", "| statedb | – | 100 |", "| nats-kv | – | – |")
 	if _, err := parse(strings.NewReader("PASS\n")); err == nil {
 		t.Error("nothing was measured, and no error")
 	}
@@ -68,11 +73,7 @@ BenchmarkPaced/peer=statedb/watchers=10-2       1  10 ended-watchers  10 of-watc
 	}
 	v := view{bench: "Paced", by: "watchers", unit: "ns"}
 	text := table(v, v.cells(found), nil)
-	for _, row := range []string{"| watchcache | 4.00 |", "| k8s-cacher | ended 999 of 1,000 |", "| channels-drop | lost 1,234 of 20,000 |", "| statedb | ended 10 of 10 |"} {
-		if !strings.Contains(text, row+"\n") {
-			t.Errorf("no row %q in\n%s", row, text)
-		}
-	}
+	expectRows(t, text, "| watchcache | 4.00 |", "| k8s-cacher | ended 999 of 1,000 |", "| channels-drop | lost 1,234 of 20,000 |", "| statedb | ended 10 of 10 |")
 }
 
 func TestControlsHaveRows(t *testing.T) {
@@ -86,11 +87,7 @@ BenchmarkInitialWriter/peer=watchcache/of=another/watchers=10-2  1  4.0 p99-µs
 	}
 	v := view{bench: "InitialWriter", where: itself, by: "watchers", unit: "p99-µs"}
 	text := table(v, v.cells(found), v.controls(found))
-	for _, row := range []string{"| watchcache | 3.00 | 5.00 |", "| watchcache, control | – | 4.00 |"} {
-		if !strings.Contains(text, row+"\n") {
-			t.Errorf("no row %q in\n%s", row, text)
-		}
-	}
+	expectRows(t, text, "| watchcache | 3.00 | 5.00 |", "| watchcache, control | – | 4.00 |")
 }
 
 func TestUpperFirstTakesRunes(t *testing.T) {
@@ -177,16 +174,12 @@ BenchmarkElsewhere/peer=watchcache/watchers=10000-2 1  600 cpu-ns/event
 		t.Fatal(err)
 	}
 	text := held(found)
-	for _, row := range []string{
+	expectRows(t, text,
 		"| saturated, 1,000 watchers: channels, CPU | ≥ 20 × | 20.0 × | reached |",
 		"| … Kubernetes' cacher | ≥ 100 × | 75.0 × | **missed** |",
 		"| paced, 1,000 events a second, 1,000 watchers: the best peer, CPU | ≥ 2 × | 1.50 × | **missed** |",
 		"| … with them, to without | ≤ 1.2 × | 1.20 × | reached |",
-	} {
-		if !strings.Contains(text, row+"\n") {
-			t.Errorf("no row %q in\n%s", row, text)
-		}
-	}
+	)
 	if strings.Contains(text, "statedb") {
 		t.Errorf("a target without a figure has a row:\n%s", text)
 	}
@@ -205,12 +198,8 @@ BenchmarkElsewhere/peer=statedb/watchers=10000-2    1  300 cpu-ns/event
 		t.Fatal(err)
 	}
 	text := growth(found)
-	for _, row := range []string{
+	expectRows(t, text,
 		"| Saturated fan-out: CPU ns a delivery | 0.50 | – | – | – | – | – | – | – |",
 		"| One event, with watchers of other keys: CPU ns an event | – | – | – | – | 10.0 | – | – | – |",
-	} {
-		if !strings.Contains(text, row+"\n") {
-			t.Errorf("no row %q in\n%s", row, text)
-		}
-	}
+	)
 }

@@ -83,18 +83,18 @@ func (room *Room) GiveBack() {
 	r := room.rooms
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := room.beds.Add(-1)
-	if left == bedsInRoom-1 {
+	if room.beds.Add(-1) == bedsInRoom-1 {
 		r.offer(room)
 	}
-	if left == 0 {
-		r.forget(room)
-	}
+	r.forget(room)
 }
 
-// forget withdraws an empty room that waits for no visit. From when its last bed was
-// given back, nobody lists it: see Enter.
+// forget withdraws a room that is empty and waits for no visit. From when its last bed
+// was given back, nobody lists it: see Enter.
 func (r *Rooms) forget(room *Room) {
+	if room.beds.Load() > 0 {
+		return
+	}
 	room.door.mu.Lock()
 	defer room.door.mu.Unlock()
 	if !room.listed {
@@ -166,9 +166,7 @@ func (r *Rooms) Fire() {
 		room.cond.Broadcast()
 		if room.beds.Load() == 0 {
 			r.mu.Lock()
-			if room.beds.Load() == 0 {
-				r.forget(room)
-			}
+			r.forget(room)
 			r.mu.Unlock()
 		}
 		room = next
