@@ -27,10 +27,10 @@ type SourceOptions[T any] struct {
 	Convert func(object runtime.Object) (T, error)
 	// Key is the key of an object. Default: namespace/name, or the name alone of what
 	// has no namespace.
-	Key func(object metav1.Object) string
-	// Invalid is told of an object that Convert refuses, which is left out of the cache
-	// from then on, as if it were deleted, until it changes. Default: such an object ends
-	// Run with Convert's error.
+	Key func(object runtime.Object) (string, error)
+	// Invalid is told of an object that Convert or Key refuse, which is left out of the
+	// cache from then on, as if it were deleted, until it changes. The key is empty if it
+	// is that which was refused. Default: such an object ends Run with the error.
 	Invalid func(key string, err error)
 	// PageSize is how many objects are listed at a time. Default 500.
 	PageSize int64
@@ -96,11 +96,15 @@ func itself[T any](object runtime.Object) (T, error) {
 	return t, nil
 }
 
-func namespacedName(object metav1.Object) string {
-	if ns := object.GetNamespace(); ns != "" {
-		return ns + "/" + object.GetName()
+func namespacedName(object runtime.Object) (string, error) {
+	header, err := meta.Accessor(object)
+	if err != nil {
+		return "", err
 	}
-	return object.GetName()
+	if ns := header.GetNamespace(); ns != "" {
+		return ns + "/" + header.GetName(), nil
+	}
+	return header.GetName(), nil
 }
 
 // List lists the newest state there is: of a consistent read it is not older than any
@@ -169,7 +173,8 @@ func (s *source[T]) page(ctx context.Context, token string) (listing, uint64, er
 // yieldPage returns false when the receiver has had enough.
 func (s *source[T]) yieldPage(page listing, yield func(watchcache.Item[T], error) bool) (more bool, err error) {
 	more = true
-	err = meta.EachListItem(page.object, func(object runtime.Object) error {
+	// With allocation: an object must not keep its whole page in memory.
+	err = meta.EachListItemWithAlloc(page.object, func(object runtime.Object) error {
 		if !more {
 			return nil
 		}
@@ -288,6 +293,9 @@ func (f *follower[T]) take(ev watch.Event) error {
 		if err != nil {
 			return err
 		}
+		if change.Key == "" { // it was refused, and told of
+			return nil
+		}
 		if len(f.pending.Changes) > 0 && f.pending.Revision != revision {
 			f.flush()
 		}
@@ -313,29 +321,30 @@ func (f *follower[T]) flush() {
 func (f *follower[T]) tell(ev watchcache.SourceEvent[T]) { f.enough = !f.yield(ev, nil) }
 
 // change is what an object means to the cache. An object that Convert refuses, and
-// Invalid was told of, is a deletion.
+// Invalid was told of, is a deletion; one whose key was refused is one of no key.
 func (s *source[T]) change(object runtime.Object, deleted bool) (watchcache.Change[T], uint64, error) {
 	header, err := meta.Accessor(object)
 	if err != nil {
 		return watchcache.Change[T]{}, 0, watchcache.Terminal(fmt.Errorf("k8s: an object is a %T: %w", object, err))
 	}
-	key := s.opts.Key(header)
 	revision, err := revisionOf(header.GetResourceVersion())
 	if err != nil {
-		return watchcache.Change[T]{}, 0, watchcache.Terminal(fmt.Errorf("k8s: %s: its %w", key, err))
+		return watchcache.Change[T]{}, 0, watchcache.Terminal(fmt.Errorf("k8s: %s/%s: its %w", header.GetNamespace(), header.GetName(), err))
 	}
-	if deleted {
-		return watchcache.Change[T]{Key: key, Delete: true}, revision, nil
+	change := watchcache.Change[T]{Delete: deleted}
+	if change.Key, err = s.opts.Key(object); err != nil {
+		change.Key = ""
+	} else if !deleted {
+		change.Object, err = s.opts.Convert(object)
 	}
-	converted, err := s.opts.Convert(object)
 	switch {
 	case err == nil:
-		return watchcache.Change[T]{Key: key, Object: converted}, revision, nil
+		return change, revision, nil
 	case s.opts.Invalid == nil:
-		return watchcache.Change[T]{}, 0, watchcache.Terminal(fmt.Errorf("k8s: %s at resource version %d: %w", key, revision, err))
+		return change, 0, watchcache.Terminal(fmt.Errorf("k8s: %s/%s at resource version %d: %w", header.GetNamespace(), header.GetName(), revision, err))
 	}
-	s.opts.Invalid(key, err)
-	return watchcache.Change[T]{Key: key, Delete: true}, revision, nil
+	s.opts.Invalid(change.Key, err)
+	return watchcache.Change[T]{Key: change.Key, Delete: true}, revision, nil
 }
 
 func revisionOf(resourceVersion string) (uint64, error) {
