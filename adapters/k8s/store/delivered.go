@@ -101,7 +101,9 @@ func set[V any](d *delivered, get func(metaObject) V, set func(metaObject, V), t
 func (d *delivered) GetNamespace() string { return d.object().GetNamespace() }
 
 // SetNamespace is of metav1.Object.
-func (d *delivered) SetNamespace(to string) { set(d, metaObject.GetNamespace, metaObject.SetNamespace, to) }
+func (d *delivered) SetNamespace(to string) {
+	set(d, metaObject.GetNamespace, metaObject.SetNamespace, to)
+}
 
 // GetName is of metav1.Object.
 func (d *delivered) GetName() string { return d.object().GetName() }
@@ -113,7 +115,9 @@ func (d *delivered) SetName(to string) { set(d, metaObject.GetName, metaObject.S
 func (d *delivered) GetGenerateName() string { return d.object().GetGenerateName() }
 
 // SetGenerateName is of metav1.Object.
-func (d *delivered) SetGenerateName(to string) { set(d, metaObject.GetGenerateName, metaObject.SetGenerateName, to) }
+func (d *delivered) SetGenerateName(to string) {
+	set(d, metaObject.GetGenerateName, metaObject.SetGenerateName, to)
+}
 
 // GetUID is of metav1.Object.
 func (d *delivered) GetUID() types.UID { return d.object().GetUID() }
@@ -125,31 +129,43 @@ func (d *delivered) SetUID(to types.UID) { set(d, metaObject.GetUID, metaObject.
 func (d *delivered) GetResourceVersion() string { return d.object().GetResourceVersion() }
 
 // SetResourceVersion is of metav1.Object.
-func (d *delivered) SetResourceVersion(to string) { set(d, metaObject.GetResourceVersion, metaObject.SetResourceVersion, to) }
+func (d *delivered) SetResourceVersion(to string) {
+	set(d, metaObject.GetResourceVersion, metaObject.SetResourceVersion, to)
+}
 
 // GetGeneration is of metav1.Object.
 func (d *delivered) GetGeneration() int64 { return d.object().GetGeneration() }
 
 // SetGeneration is of metav1.Object.
-func (d *delivered) SetGeneration(to int64) { set(d, metaObject.GetGeneration, metaObject.SetGeneration, to) }
+func (d *delivered) SetGeneration(to int64) {
+	set(d, metaObject.GetGeneration, metaObject.SetGeneration, to)
+}
 
 // GetSelfLink is of metav1.Object.
 func (d *delivered) GetSelfLink() string { return d.object().GetSelfLink() }
 
 // SetSelfLink is of metav1.Object.
-func (d *delivered) SetSelfLink(to string) { set(d, metaObject.GetSelfLink, metaObject.SetSelfLink, to) }
+func (d *delivered) SetSelfLink(to string) {
+	set(d, metaObject.GetSelfLink, metaObject.SetSelfLink, to)
+}
 
 // GetCreationTimestamp is of metav1.Object.
 func (d *delivered) GetCreationTimestamp() metav1.Time { return d.object().GetCreationTimestamp() }
 
 // SetCreationTimestamp is of metav1.Object.
-func (d *delivered) SetCreationTimestamp(to metav1.Time) { set(d, metaObject.GetCreationTimestamp, metaObject.SetCreationTimestamp, to) }
+func (d *delivered) SetCreationTimestamp(to metav1.Time) {
+	set(d, metaObject.GetCreationTimestamp, metaObject.SetCreationTimestamp, to)
+}
 
 // GetDeletionTimestamp is of metav1.Object.
-func (d *delivered) GetDeletionTimestamp() *metav1.Time { return d.object().GetDeletionTimestamp().DeepCopy() }
+func (d *delivered) GetDeletionTimestamp() *metav1.Time {
+	return d.object().GetDeletionTimestamp().DeepCopy()
+}
 
 // SetDeletionTimestamp is of metav1.Object.
-func (d *delivered) SetDeletionTimestamp(to *metav1.Time) { set(d, metaObject.GetDeletionTimestamp, metaObject.SetDeletionTimestamp, to) }
+func (d *delivered) SetDeletionTimestamp(to *metav1.Time) {
+	set(d, metaObject.GetDeletionTimestamp, metaObject.SetDeletionTimestamp, to)
+}
 
 // GetDeletionGracePeriodSeconds is of metav1.Object.
 func (d *delivered) GetDeletionGracePeriodSeconds() *int64 {
@@ -160,37 +176,55 @@ func (d *delivered) GetDeletionGracePeriodSeconds() *int64 {
 }
 
 // SetDeletionGracePeriodSeconds is of metav1.Object.
-func (d *delivered) SetDeletionGracePeriodSeconds(to *int64) { set(d, metaObject.GetDeletionGracePeriodSeconds, metaObject.SetDeletionGracePeriodSeconds, to) }
+func (d *delivered) SetDeletionGracePeriodSeconds(to *int64) {
+	set(d, metaObject.GetDeletionGracePeriodSeconds, metaObject.SetDeletionGracePeriodSeconds, to)
+}
 
 // GetLabels is of metav1.Object.
 func (d *delivered) GetLabels() map[string]string { return maps.Clone(d.object().GetLabels()) }
 
 // SetLabels is of metav1.Object.
-func (d *delivered) SetLabels(to map[string]string) { set(d, metaObject.GetLabels, metaObject.SetLabels, to) }
+func (d *delivered) SetLabels(to map[string]string) {
+	set(d, metaObject.GetLabels, metaObject.SetLabels, to)
+}
 
 // GetAnnotations is of metav1.Object.
-func (d *delivered) GetAnnotations() map[string]string { return maps.Clone(d.object().GetAnnotations()) }
+func (d *delivered) GetAnnotations() map[string]string {
+	return maps.Clone(d.object().GetAnnotations())
+}
 
 // SetAnnotations is of metav1.Object.
-func (d *delivered) SetAnnotations(to map[string]string) { set(d, metaObject.GetAnnotations, metaObject.SetAnnotations, to) }
+func (d *delivered) SetAnnotations(to map[string]string) {
+	set(d, metaObject.GetAnnotations, metaObject.SetAnnotations, to)
+}
 
 // GetFinalizers is of metav1.Object.
 func (d *delivered) GetFinalizers() []string { return slices.Clone(d.object().GetFinalizers()) }
 
 // SetFinalizers is of metav1.Object.
-func (d *delivered) SetFinalizers(to []string) { set(d, metaObject.GetFinalizers, metaObject.SetFinalizers, to) }
+func (d *delivered) SetFinalizers(to []string) {
+	set(d, metaObject.GetFinalizers, metaObject.SetFinalizers, to)
+}
 
 // GetOwnerReferences is of metav1.Object.
-func (d *delivered) GetOwnerReferences() []metav1.OwnerReference { return deepCopies(d.object().GetOwnerReferences()) }
+func (d *delivered) GetOwnerReferences() []metav1.OwnerReference {
+	return deepCopies(d.object().GetOwnerReferences())
+}
 
 // SetOwnerReferences is of metav1.Object.
-func (d *delivered) SetOwnerReferences(to []metav1.OwnerReference) { set(d, metaObject.GetOwnerReferences, metaObject.SetOwnerReferences, to) }
+func (d *delivered) SetOwnerReferences(to []metav1.OwnerReference) {
+	set(d, metaObject.GetOwnerReferences, metaObject.SetOwnerReferences, to)
+}
 
 // GetManagedFields is of metav1.Object.
-func (d *delivered) GetManagedFields() []metav1.ManagedFieldsEntry { return deepCopies(d.object().GetManagedFields()) }
+func (d *delivered) GetManagedFields() []metav1.ManagedFieldsEntry {
+	return deepCopies(d.object().GetManagedFields())
+}
 
 // SetManagedFields is of metav1.Object.
-func (d *delivered) SetManagedFields(to []metav1.ManagedFieldsEntry) { set(d, metaObject.GetManagedFields, metaObject.SetManagedFields, to) }
+func (d *delivered) SetManagedFields(to []metav1.ManagedFieldsEntry) {
+	set(d, metaObject.GetManagedFields, metaObject.SetManagedFields, to)
+}
 
 // deepCopies copies a slice whose elements have a generated DeepCopyInto.
 func deepCopies[V any, P interface {
