@@ -4,6 +4,7 @@
 //	cd tools && go run ./mutate            # the table of docs/mutations.md
 //	cd tools && go run ./mutate -check     # whether each fault still applies and builds
 //	cd tools && go run ./mutate -only wake # those with wake in their name
+//	cd tools && go run ./mutate -module adapters/k8s
 //
 // Exit status 1: a fault that no test noticed, or that does not apply.
 package main
@@ -23,7 +24,10 @@ import (
 )
 
 //go:embed mutations.txt
-var list string
+var ofCore string
+
+//go:embed adapters.txt
+var ofAdapters string
 
 // mutation is one deliberate fault: in a file, one piece of text in place of
 // another that stands there once.
@@ -39,24 +43,30 @@ func (m mutation) apply(whole string) (string, error) {
 	return strings.Replace(whole, m.old, m.new, 1), nil
 }
 
-// stages are what is run on a fault, until one fails: the cheapest first.
-var stages = []struct {
+type stage struct {
 	name string
 	args []string
-}{
+}
+
+// core is what is run on a fault of the core, until one fails: the cheapest first.
+var core = []stage{
 	{"tests", []string{"test", "-failfast", "-timeout", "120s", "."}},
 	{"tests of the parts", []string{"test", "-failfast", "-timeout", "120s", "./internal/...", "./watchcachetest/..."}},
 	{"race detector", []string{"test", "-failfast", "-race", "-timeout", "300s", "."}},
 }
 
+// adapter is what is run on a fault of another module.
+var adapter = []stage{{"tests", []string{"test", "-failfast", "-timeout", "600s", "./..."}}}
+
 func main() {
 	check := flag.Bool("check", false, "only apply each fault and build it")
 	only := flag.String("only", "", "only faults whose name contains this")
 	root := flag.String("root", "..", "the library's module")
+	module := flag.String("module", ".", "which module's faults, below root")
 	flag.Parse()
-	mutations, err := parse(list)
+	mutations, err := parse(ofCore + ofAdapters)
 	if err == nil {
-		err = run(mutations, *root, *only, *check)
+		err = run(mutations, *root, *module, *only, *check)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -100,7 +110,7 @@ func parse(text string) ([]mutation, error) {
 	return all, nil
 }
 
-func run(mutations []mutation, root, only string, check bool) error {
+func run(mutations []mutation, root, module, only string, check bool) error {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
@@ -114,7 +124,7 @@ func run(mutations []mutation, root, only string, check bool) error {
 	}
 	bad, tried := 0, 0
 	for _, m := range mutations {
-		if !strings.Contains(m.name, only) {
+		if !strings.Contains(m.name, only) || !check && moduleOf(dir, m.file) != filepath.Clean(module) {
 			continue
 		}
 		tried++
@@ -129,7 +139,7 @@ func run(mutations []mutation, root, only string, check bool) error {
 		}
 	}
 	if tried == 0 {
-		return fmt.Errorf("no fault has %q in its name", only)
+		return fmt.Errorf("no fault of module %s has %q in its name", module, only)
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d faults not caught, or not applied", bad)
@@ -139,7 +149,7 @@ func run(mutations []mutation, root, only string, check bool) error {
 
 // copyModule copies what git knows of.
 func copyModule(root, dir string) error {
-	out, err := exec.Command("git", "-C", root, "ls-files", "-z", "*.go", "go.mod", "go.sum", "testdata", "README.md", ":!tools").Output()
+	out, err := exec.Command("git", "-C", root, "ls-files", "-z", "*.go", "*go.mod", "*go.sum", "*testdata*", "*README.md", ":!tools", ":!bench").Output()
 	if err != nil {
 		return fmt.Errorf("git ls-files in %s (run this in tools, or give -root): %w", root, err)
 	}
@@ -157,6 +167,15 @@ func copyModule(root, dir string) error {
 		}
 	}
 	return nil
+}
+
+// moduleOf returns the directory of a file's module, below dir.
+func moduleOf(dir, file string) string {
+	for module := filepath.Dir(file); ; module = filepath.Dir(module) {
+		if _, err := os.Stat(filepath.Join(dir, module, "go.mod")); err == nil || module == "." {
+			return module
+		}
+	}
 }
 
 var (
@@ -182,6 +201,11 @@ func try(dir string, m mutation, check bool) (caught string, err error) {
 		return "", err
 	}
 	defer os.WriteFile(path, whole, 0o666)
+	module, stages := moduleOf(dir, m.file), core
+	if module != "." {
+		stages = adapter
+	}
+	dir = filepath.Join(dir, module)
 	if out, err := command(dir, "build", "./..."); err != nil {
 		return "", fmt.Errorf("does not build: %s", bytes.TrimSpace(out))
 	}
@@ -193,16 +217,12 @@ func try(dir string, m mutation, check bool) (caught string, err error) {
 		if err == nil {
 			continue
 		}
-		return what(out) + in(stage.name), nil
+		if stage.name == stages[0].name {
+			return what(out), nil
+		}
+		return what(out) + " (" + stage.name + ")", nil
 	}
 	return "", errSurvived
-}
-
-func in(stage string) string {
-	if stage == stages[0].name {
-		return ""
-	}
-	return " (" + stage + ")"
 }
 
 // what names the test that noticed.

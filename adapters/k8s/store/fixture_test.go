@@ -190,6 +190,7 @@ func setup(t testing.TB, of subject, set ...setting) *fixture {
 	}
 	server, _ := etcd3testing.NewUnsecuredEtcd3TestClientServer(t)
 	client := server.V3Client.Client
+	t.Cleanup(func() { client.Close() }) // which the server does not do
 	compactor := etcd3.NewCompactor(client, 0, clock.RealClock{}, nil)
 	t.Cleanup(compactor.Stop)
 	versioner := storage.APIObjectVersioner{}
