@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
@@ -40,122 +41,136 @@ func TestConformanceOfCacher(t *testing.T) {
 	conformance(t, theirs)
 }
 
-func conformance(t *testing.T, of subject) {
-	background := context.Background()
-	run := func(name string, f plain, set ...setting) {
-		t.Run(name, func(t *testing.T) { f(background, t, setup(t, of, set...)) })
-	}
-	noCheck := func(context.Context, *testing.T, string) {}
-	noCalls := func(*testing.T, uint64, uint64) {}
-
-	run("Create", func(ctx context.Context, t *testing.T, s storage.Interface) {
-		storagetesting.RunTestCreate(ctx, t, s, noCheck)
-	})
-	run("CreateWithTTL", storagetesting.RunTestCreateWithTTL)
-	run("CreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist)
-	run("Get", storagetesting.RunTestGet)
-	run("UnconditionalDelete", storagetesting.RunTestUnconditionalDelete)
-	run("ConditionalDelete", storagetesting.RunTestConditionalDelete)
-	run("DeleteWithSuggestion", storagetesting.RunTestDeleteWithSuggestion)
-	run("DeleteWithSuggestionAndConflict", storagetesting.RunTestDeleteWithSuggestionAndConflict)
-	run("DeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject)
-	run("ValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion)
-	run("ValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid)
-	run("DeleteWithConflict", storagetesting.RunTestDeleteWithConflict)
-	t.Run("Unreadable", func(t *testing.T) { unreadable(t, of) })
-	run("PreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion)
-	run("PreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass)
-	run("ListPaging", storagetesting.RunTestListPaging)
-	for _, snapshots := range []bool{true, false} {
-		t.Run(fmt.Sprint("Lists/ListFromCacheSnapshot=", snapshots), func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, snapshots)
-			lists(t, of, snapshots)
-		})
-	}
-	t.Run("CompactRevision", func(t *testing.T) {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, true)
-		f := setup(t, of)
-		storagetesting.RunTestCompactRevision(background, t, f, f.increaseRV, f.compactStore)
-	})
-	run("GetListRecursivePrefix", storagetesting.RunTestGetListRecursivePrefix)
-	run("ListContinuation", func(ctx context.Context, t *testing.T, s storage.Interface) {
-		storagetesting.RunTestListContinuation(ctx, t, s, noCalls)
-	})
-	run("ListPaginationRareObject", func(ctx context.Context, t *testing.T, s storage.Interface) {
-		storagetesting.RunTestListPaginationRareObject(ctx, t, s, noCalls)
-	})
-	run("ListContinuationWithFilter", func(ctx context.Context, t *testing.T, s storage.Interface) {
-		storagetesting.RunTestListContinuationWithFilter(ctx, t, s, noCalls)
-	})
-	t.Run("ListResourceVersionMatch", func(t *testing.T) {
-		storagetesting.RunTestListResourceVersionMatch(background, t, prefixed(t, of))
-	})
-	run("NamespaceScopedList", storagetesting.RunTestNamespaceScopedList, indexed)
-	t.Run("GuaranteedUpdate", func(t *testing.T) {
-		storagetesting.RunTestGuaranteedUpdate(background, t, prefixed(t, of), noCheck)
-	})
-	run("GuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL)
-	run("GuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict)
-	run("GuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict)
-	for _, sized := range []bool{true, false} {
-		t.Run(fmt.Sprint("Stats/SizeBasedListCostEstimate=", sized), func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.SizeBasedListCostEstimate, sized)
-			storagetesting.RunTestStats(background, t, setup(t, of), codec, identity.NewEncryptCheckTransformer(), sized)
-		})
-	}
-	run("KeySchema", storagetesting.RunTestKeySchema)
-	t.Run("Watch", func(t *testing.T) { watches(t, of) })
+// suite runs the cases on a subject, each on a store of its own, and keeps the results.
+type suite struct {
+	t  *testing.T
+	of subject
 }
 
-func lists(t *testing.T, of subject, snapshots bool) {
-	ctx := context.Background()
-	t.Run("List", func(t *testing.T) {
-		f := setup(t, of)
-		if f.lists == nil {
-			t.Fatal("nothing records what etcd is asked for")
-		}
+func (s suite) run(name string, f func(context.Context, *testing.T)) {
+	begun := time.Now()
+	passed := s.t.Run(name, func(t *testing.T) { f(context.Background(), t) })
+	results.add(s.of.name, name, passed, time.Since(begun))
+}
+
+func (s suite) plain(name string, f plain, set ...setting) {
+	s.run(name, func(ctx context.Context, t *testing.T) { f(ctx, t, setup(t, s.of, set...)) })
+}
+
+func conformance(t *testing.T, of subject) {
+	s := suite{t, of}
+	s.writes()
+	s.reads()
+	s.watches()
+}
+
+func (s suite) writes() {
+	noCheck := func(context.Context, *testing.T, string) {}
+	s.plain("Create", func(ctx context.Context, t *testing.T, st storage.Interface) {
+		storagetesting.RunTestCreate(ctx, t, st, noCheck)
+	})
+	s.plain("CreateWithTTL", storagetesting.RunTestCreateWithTTL)
+	s.plain("CreateWithKeyExist", storagetesting.RunTestCreateWithKeyExist)
+	s.plain("UnconditionalDelete", storagetesting.RunTestUnconditionalDelete)
+	s.plain("ConditionalDelete", storagetesting.RunTestConditionalDelete)
+	s.plain("DeleteWithSuggestion", storagetesting.RunTestDeleteWithSuggestion)
+	s.plain("DeleteWithSuggestionAndConflict", storagetesting.RunTestDeleteWithSuggestionAndConflict)
+	s.plain("DeleteWithSuggestionOfDeletedObject", storagetesting.RunTestDeleteWithSuggestionOfDeletedObject)
+	s.plain("ValidateDeletionWithSuggestion", storagetesting.RunTestValidateDeletionWithSuggestion)
+	s.plain("ValidateDeletionWithOnlySuggestionValid", storagetesting.RunTestValidateDeletionWithOnlySuggestionValid)
+	s.plain("DeleteWithConflict", storagetesting.RunTestDeleteWithConflict)
+	s.unreadable()
+	s.plain("PreconditionalDeleteWithSuggestion", storagetesting.RunTestPreconditionalDeleteWithSuggestion)
+	s.plain("PreconditionalDeleteWithOnlySuggestionPass", storagetesting.RunTestPreconditionalDeleteWithOnlySuggestionPass)
+	s.run("GuaranteedUpdate", func(ctx context.Context, t *testing.T) {
+		storagetesting.RunTestGuaranteedUpdate(ctx, t, prefixed(t, s.of), noCheck)
+	})
+	s.plain("GuaranteedUpdateWithTTL", storagetesting.RunTestGuaranteedUpdateWithTTL)
+	s.plain("GuaranteedUpdateWithConflict", storagetesting.RunTestGuaranteedUpdateWithConflict)
+	s.plain("GuaranteedUpdateWithSuggestionAndConflict", storagetesting.RunTestGuaranteedUpdateWithSuggestionAndConflict)
+	s.plain("KeySchema", storagetesting.RunTestKeySchema)
+}
+
+func (s suite) reads() {
+	noCalls := func(*testing.T, uint64, uint64) {}
+	s.plain("Get", storagetesting.RunTestGet)
+	s.plain("ListPaging", storagetesting.RunTestListPaging)
+	for _, snapshots := range []bool{true, false} {
+		s.lists(snapshots)
+	}
+	s.run("CompactRevision", func(ctx context.Context, t *testing.T) {
+		gate(t, features.ListFromCacheSnapshot, true)
+		f := setup(t, s.of)
+		storagetesting.RunTestCompactRevision(ctx, t, f, f.increaseRV, f.compactStore)
+	})
+	s.plain("GetListRecursivePrefix", storagetesting.RunTestGetListRecursivePrefix)
+	for name, f := range map[string]func(context.Context, *testing.T, storage.Interface, storagetesting.CallsValidation){
+		"ListContinuation":           storagetesting.RunTestListContinuation,
+		"ListPaginationRareObject":   storagetesting.RunTestListPaginationRareObject,
+		"ListContinuationWithFilter": storagetesting.RunTestListContinuationWithFilter,
+	} {
+		s.plain(name, func(ctx context.Context, t *testing.T, st storage.Interface) { f(ctx, t, st, noCalls) })
+	}
+	s.run("ListResourceVersionMatch", func(ctx context.Context, t *testing.T) {
+		storagetesting.RunTestListResourceVersionMatch(ctx, t, prefixed(t, s.of))
+	})
+	s.plain("NamespaceScopedList", storagetesting.RunTestNamespaceScopedList, indexed)
+	for _, sized := range []bool{true, false} {
+		s.run(fmt.Sprint("Stats, SizeBasedListCostEstimate=", sized), func(ctx context.Context, t *testing.T) {
+			gate(t, features.SizeBasedListCostEstimate, sized)
+			storagetesting.RunTestStats(ctx, t, setup(t, s.of), codec, identity.NewEncryptCheckTransformer(), sized)
+		})
+	}
+}
+
+func gate(t *testing.T, feature featuregate.Feature, on bool) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, feature, on)
+}
+
+func (s suite) lists(snapshots bool) {
+	run := func(name string, f func(context.Context, *testing.T, *fixture)) {
+		s.run(fmt.Sprintf("%s, ListFromCacheSnapshot=%v", name, snapshots), func(ctx context.Context, t *testing.T) {
+			gate(t, features.ListFromCacheSnapshot, snapshots)
+			f(ctx, t, setup(t, s.of))
+		})
+	}
+	run("List", func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestList(ctx, t, f, f.compactStore, true, f.lists)
 	})
-	t.Run("ConsistentList", func(t *testing.T) {
-		f := setup(t, of)
+	run("ConsistentList", func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestConsistentList(ctx, t, f, f.increaseRV, true, true, snapshots)
 	})
-	t.Run("GetListNonRecursive", func(t *testing.T) {
-		f := setup(t, of)
+	run("GetListNonRecursive", func(ctx context.Context, t *testing.T, f *fixture) {
 		storagetesting.RunTestGetListNonRecursive(ctx, t, f.increaseRV, f)
 	})
 }
 
-func watches(t *testing.T, of subject) {
-	ctx := context.Background()
-	run := func(name string, f plain, set ...setting) {
-		t.Run(name, func(t *testing.T) { f(ctx, t, setup(t, of, set...)) })
-	}
-	run("Watch", storagetesting.RunTestWatch)
-	t.Run("WatchFromZero", func(t *testing.T) {
-		f := setup(t, of)
+func (s suite) watches() {
+	s.plain("Watch", storagetesting.RunTestWatch)
+	s.run("WatchFromZero", func(ctx context.Context, t *testing.T) {
+		f := setup(t, s.of)
 		storagetesting.RunTestWatchFromZero(ctx, t, f, f.compactWatch)
 	})
-	run("DeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch)
-	run("WatchFromNonZero", storagetesting.RunTestWatchFromNonZero)
-	run("DelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery)
-	run("WatchContextCancel", storagetesting.RunTestWatchContextCancel)
-	run("WatcherTimeout", storagetesting.RunTestWatcherTimeout)
-	run("WatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV)
-	run("WatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal)
-	run("ClusterScopedWatch", storagetesting.RunTestClusterScopedWatch, clusterScoped, indexed)
-	run("NamespaceScopedWatch", storagetesting.RunTestNamespaceScopedWatch, indexed)
-	run("WatchDispatchBookmarkEvents", func(ctx context.Context, t *testing.T, s storage.Interface) {
-		storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, s, true)
+	s.plain("DeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch)
+	s.plain("WatchFromNonZero", storagetesting.RunTestWatchFromNonZero)
+	s.plain("DelayedWatchDelivery", storagetesting.RunTestDelayedWatchDelivery)
+	s.plain("WatchContextCancel", storagetesting.RunTestWatchContextCancel)
+	s.plain("WatcherTimeout", storagetesting.RunTestWatcherTimeout)
+	s.plain("WatchDeleteEventObjectHaveLatestRV", storagetesting.RunTestWatchDeleteEventObjectHaveLatestRV)
+	s.plain("WatchInitializationSignal", storagetesting.RunTestWatchInitializationSignal)
+	s.plain("ClusterScopedWatch", storagetesting.RunTestClusterScopedWatch, clusterScoped, indexed)
+	s.plain("NamespaceScopedWatch", storagetesting.RunTestNamespaceScopedWatch, indexed)
+	s.plain("WatchDispatchBookmarkEvents", func(ctx context.Context, t *testing.T, st storage.Interface) {
+		storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, st, true)
 	})
-	run("WatchBookmarksWithCorrectResourceVersion", storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion)
-	run("SendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility)
+	s.plain("WatchBookmarksWithCorrectResourceVersion", storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion)
+	s.plain("SendInitialEventsBackwardCompatibility", storagetesting.RunSendInitialEventsBackwardCompatibility)
 	for name, f := range map[string]plain{
 		"WatchSemantics":                     storagetesting.RunWatchSemantics,
 		"WatchSemanticInitialEventsExtended": storagetesting.RunWatchSemanticInitialEventsExtended,
 		"WatchListMatchSingle":               storagetesting.RunWatchListMatchSingle,
 	} {
-		t.Run(name, func(t *testing.T) { f(ctx, t, creator{setup(t, of)}) })
+		s.run(name, func(ctx context.Context, t *testing.T) { f(ctx, t, creator{setup(t, s.of)}) })
 	}
 }
 
@@ -177,24 +192,28 @@ func (c creator) Create(ctx context.Context, key string, object, out runtime.Obj
 }
 
 // unreadable are the cases about objects that cannot be decoded any more.
-func unreadable(t *testing.T, of subject) {
-	ctx := context.Background()
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
-	t.Run("DeleteWithConflictAndMissingExpectedTransformOrDecodeError", func(t *testing.T) {
+func (s suite) unreadable() {
+	run := func(name string, f func(context.Context, *testing.T)) {
+		s.run(name, func(ctx context.Context, t *testing.T) {
+			gate(t, features.AllowUnsafeMalformedObjectDeletion, true)
+			f(ctx, t)
+		})
+	}
+	run("DeleteWithConflictAndMissingExpectedTransformOrDecodeError", func(ctx context.Context, t *testing.T) {
 		broken := &breakable{Transformer: identity.NewEncryptCheckTransformer()}
-		storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(ctx, t, setup(t, of, withTransformer(broken)), broken.broken.Store)
+		storagetesting.RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError(ctx, t, setup(t, s.of, withTransformer(broken)), broken.broken.Store)
 	})
-	t.Run("DeleteWithConflictAndExpectedTransformError", func(t *testing.T) {
+	run("DeleteWithConflictAndExpectedTransformError", func(ctx context.Context, t *testing.T) {
 		broken := &breakable{Transformer: identity.NewEncryptCheckTransformer()}
-		storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, setup(t, of, withTransformer(broken)), broken.broken.Store)
+		storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, setup(t, s.of, withTransformer(broken)), broken.broken.Store)
 	})
-	t.Run("DeleteWithConflictAndExpectedDecodeError", func(t *testing.T) {
+	run("DeleteWithConflictAndExpectedDecodeError", func(ctx context.Context, t *testing.T) {
 		etcd3.TestOnlySetFatalOnDecodeError(t, false)
 		broken := &breakableCodec{Codec: codec}
-		storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, setup(t, of, withCodec(broken)), broken.broken.Store)
+		storagetesting.RunTestDeleteExpectedTransformOrDecodeError(ctx, t, setup(t, s.of, withCodec(broken)), broken.broken.Store)
 	})
-	t.Run("DeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", func(t *testing.T) {
-		storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(ctx, t, setup(t, of))
+	run("DeleteWithSuggestionAndMissingExpectedTransformOrDecodeError", func(ctx context.Context, t *testing.T) {
+		storagetesting.RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError(ctx, t, setup(t, s.of))
 	})
 }
 
