@@ -247,21 +247,23 @@ func (b *breakableCodec) Decode(data []byte, defaults *schema.GroupVersionKind, 
 // prefixed is a fixture whose transformer puts a prefix before what it stores, and can be
 // exchanged.
 func prefixed(t *testing.T, of subject) storagetesting.InterfaceWithPrefixTransformer {
-	original := storagetesting.NewPrefixTransformer([]byte("k8s!"), false)
 	exchangeable := &exchangeable{}
-	exchangeable.now.Store(&box{original})
-	return prefixedFixture{setup(t, of, withTransformer(exchangeable)), original, exchangeable}
+	exchangeable.now.Store(&box{newPrefixTransformer()})
+	return prefixedFixture{setup(t, of, withTransformer(exchangeable)), exchangeable}
+}
+
+func newPrefixTransformer() *storagetesting.PrefixTransformer {
+	return storagetesting.NewPrefixTransformer([]byte("k8s!"), false)
 }
 
 type prefixedFixture struct {
 	*fixture
-	original    *storagetesting.PrefixTransformer
 	transformer *exchangeable
 }
 
 func (p prefixedFixture) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
-	changed := *p.original
-	before := p.transformer.now.Swap(&box{modify(&changed)})
+	// A new one: the cache's own watch counts its reads in the one that is there.
+	before := p.transformer.now.Swap(&box{modify(newPrefixTransformer())})
 	return func() { p.transformer.now.Store(before) }
 }
 
