@@ -33,13 +33,7 @@ func TestConformance(t *testing.T) { conformance(t, ours) }
 
 // TestConformanceOfCacher is the same suite on apiserver's own cache: what fails there is
 // the harness's fault.
-func TestConformanceOfCacher(t *testing.T) {
-	if testing.Short() {
-		t.Log("the harness is tested without -short")
-		return
-	}
-	conformance(t, theirs)
-}
+func TestConformanceOfCacher(t *testing.T) { conformance(t, theirs) }
 
 // suite runs the cases on a subject, each on a store of its own, and keeps the results.
 type suite struct {

@@ -52,15 +52,9 @@ func (d *delivered) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// GetObjectKind returns that of a copy, since it can be changed, too.
-func (d *delivered) GetObjectKind() schema.ObjectKind {
-	if d.own != nil {
-		return d.own.GetObjectKind()
-	}
-	return kind{d}
-}
+// GetObjectKind returns the object's kind, which is the client's to change, too.
+func (d *delivered) GetObjectKind() schema.ObjectKind { return kind{d} }
 
-// kind is an unchanged object's.
 type kind struct{ d *delivered }
 
 func (k kind) GroupVersionKind() schema.GroupVersionKind {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -102,8 +101,8 @@ func (e *element) encodings(object metaObject) *encodings {
 type encodings struct {
 	object metaObject // not changed: copied for whoever may
 
-	mu  sync.Mutex // of those that add to all
-	all atomic.Pointer[[]*encoding]
+	mu  sync.Mutex
+	all []*encoding // guarded by mu
 }
 
 type encoding struct {
@@ -136,27 +135,14 @@ func (s *encodings) encode(id runtime.Identifier, encode func(runtime.Object, io
 }
 
 func (s *encodings) of(id runtime.Identifier) *encoding {
-	find := func() (*encoding, []*encoding) {
-		all := s.all.Load()
-		if all == nil {
-			return nil, nil
-		}
-		if i := slices.IndexFunc(*all, func(e *encoding) bool { return e.id == id }); i >= 0 {
-			return (*all)[i], nil
-		}
-		return nil, *all
-	}
-	if e, _ := find(); e != nil {
-		return e
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, others := find()
-	if e != nil {
-		return e
+	for _, e := range s.all {
+		if e.id == id {
+			return e
+		}
 	}
-	e = &encoding{id: id}
-	all := append(slices.Clip(others), e)
-	s.all.Store(&all)
+	e := &encoding{id: id}
+	s.all = append(s.all, e)
 	return e
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
@@ -221,11 +222,9 @@ func setup(t testing.TB, of subject, set ...setting) *fixture {
 
 func wait(t testing.TB, what string, until func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !until(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after 30 s", what)
-		}
-		<-time.After(10 * time.Millisecond)
+	err := utilwait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return until(), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,14 +70,6 @@ func remove(t testing.TB, f *fixture, p *example.Pod) *example.Pod {
 
 func watching(t testing.TB, f *fixture, ctx context.Context, key string, opts storage.ListOptions) watch.Interface {
 	t.Helper()
-	if opts.Predicate.GetAttrs == nil {
-		bookmarks, fieldsOf := opts.Predicate.AllowWatchBookmarks, opts.Predicate.Field
-		opts.Predicate = storage.Everything
-		opts.Predicate.AllowWatchBookmarks = bookmarks
-		if fieldsOf != nil {
-			opts.Predicate.Field = fieldsOf
-		}
-	}
 	w, err := f.Watch(ctx, key, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +226,7 @@ func TestStalledWatchIsEnded(t *testing.T) {
 		}
 	}
 	st := f.subjectStore.(*store.Store)
-	if open := len(st.Watchers()); open != 1 {
+	if open := len(slices.Collect(st.Watchers())); open != 1 {
 		t.Errorf("%d watches are open, want the slow one", open)
 	}
 	if got := st.CacheStats().Endings.Stalled; got != 20 {

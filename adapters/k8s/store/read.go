@@ -1,14 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -94,27 +95,28 @@ func (s *Store) read(e *element, into reflect.Value) {
 // Errors: 429 with Retry-After while the cache is not ready; 410, Expired; after three
 // seconds storage.IsTooLargeResourceVersion.
 func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	if _, _, err := storage.ValidateListOptions(s.config.ResourcePrefix, s.versioner, opts); err != nil {
+	prepared, err := storage.PrepareKey(s.config.ResourcePrefix, key, opts.Recursive)
+	if err != nil {
+		return err
+	}
+	exact, from, err := storage.ValidateListOptions(prepared, s.versioner, opts)
+	if err != nil {
 		return err
 	}
 	serves, err := delegator.ShouldDelegateList(opts, helper{s})
 	if err != nil {
 		return err
 	}
-	if _, err := s.versioner.ParseResourceVersion(opts.ResourceVersion); err != nil {
-		return err
-	}
 	if serves.ShouldDelegate {
 		return s.Interface.GetList(ctx, key, opts, listObj)
 	}
 	if !s.ready() {
-		p := &opts.Predicate
-		if p.Limit > 0 && (p.Label == nil || p.Label.Empty()) && (p.Field == nil || p.Field.Empty()) {
+		if opts.Predicate.Limit > 0 && opts.Predicate.Empty() {
 			return s.Interface.GetList(ctx, key, opts, listObj)
 		}
 		return s.notReady()
 	}
-	err = s.list(ctx, key, opts, listObj)
+	err = s.list(ctx, request{prepared, opts, uint64(exact), cmp.Or(from, prepared)}, listObj)
 	switch {
 	case apierrors.IsResourceExpired(err) && s.snapshots:
 		return s.Interface.GetList(ctx, key, opts, listObj)
@@ -178,18 +180,24 @@ func (s *Store) reaches(revision uint64) error {
 	return nil
 }
 
+// request is a list that the cache is to serve.
+type request struct {
+	key  string // what the keys of its objects begin with, or the key of the one
+	opts storage.ListOptions
+	// exact is the one revision that will do; 0: the newest.
+	exact uint64
+	// from is where it begins: key, or where the part before it has ended.
+	from string
+}
+
 // part is what a list is made from.
 type part struct {
 	revision uint64
 	items    iter.Seq[watchcache.Item[*element]] // in the order of keys
-	most     int                                 // how many items there are, or can be
+	most     int                                 // how many there are; 0 of an index, where it takes a look at each
 }
 
-func (s *Store) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	key, err := storage.PrepareKey(s.config.ResourcePrefix, key, opts.Recursive)
-	if err != nil {
-		return err
-	}
+func (s *Store) list(ctx context.Context, r request, listObj runtime.Object) error {
 	itemsPtr, err := meta.GetItemsPtr(listObj)
 	if err != nil {
 		return err
@@ -201,13 +209,14 @@ func (s *Store) list(ctx context.Context, key string, opts storage.ListOptions, 
 	if items.Kind() != reflect.Slice {
 		return fmt.Errorf("k8s: the items of a %T are not a slice", listObj)
 	}
-	from, err := s.part(ctx, key, opts)
+	r.opts.Predicate = withSelectors(r.opts.Predicate)
+	predicate := &r.opts.Predicate
+	from, err := s.part(ctx, r)
 	if err != nil {
 		return err
 	}
-	predicate := withSelectors(opts.Predicate)
 	limit := 0
-	if opts.ResourceVersion != "0" {
+	if r.opts.ResourceVersion != "0" {
 		limit = int(predicate.Limit)
 	}
 	room := 0
@@ -224,7 +233,7 @@ func (s *Store) list(ctx context.Context, key string, opts storage.ListOptions, 
 			more = true
 			break
 		}
-		if !item.Object.matches(&predicate) {
+		if !item.Object.matches(predicate) {
 			continue
 		}
 		found = reflect.Append(found, reflect.Zero(items.Type().Elem()))
@@ -232,7 +241,7 @@ func (s *Store) list(ctx context.Context, key string, opts storage.ListOptions, 
 		last = item.Key
 	}
 	items.Set(found)
-	token, remaining, err := storage.PrepareContinueToken(last, key, int64(from.revision), int64(from.most), more, opts)
+	token, remaining, err := storage.PrepareContinueToken(last, r.key, int64(from.revision), int64(from.most), more, r.opts)
 	if err != nil {
 		return err
 	}
@@ -255,84 +264,50 @@ func withSelectors(p storage.SelectionPredicate) storage.SelectionPredicate {
 }
 
 // part waits until the cache has what is asked for, and finds it.
-func (s *Store) part(ctx context.Context, key string, opts storage.ListOptions) (part, error) {
-	revision, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
+func (s *Store) part(ctx context.Context, r request) (part, error) {
+	revision, err := r.exact, error(nil)
+	switch {
+	case revision > 0:
+	case r.opts.ResourceVersion == "" && r.opts.ResourceVersionMatch == "": // a consistent read
+		revision, err = s.GetCurrentResourceVersion(ctx)
+	default:
+		revision, err = s.versioner.ParseResourceVersion(r.opts.ResourceVersion)
+	}
 	if err != nil {
 		return part{}, err
-	}
-	from, consistent := key, opts.ResourceVersion == "" && opts.ResourceVersionMatch == ""
-	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact
-	if opts.Recursive && opts.ResourceVersionMatch == "" {
-		switch {
-		case opts.Predicate.Continue != "":
-			var at int64
-			if from, at, err = storage.DecodeContinue(opts.Predicate.Continue, key); err != nil {
-				return part{}, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
-			}
-			if at > 0 {
-				exact, consistent, revision = true, false, uint64(at)
-			}
-		case opts.Predicate.Limit > 0 && revision > 0:
-			exact = true
-		}
-	}
-	if consistent {
-		if revision, err = s.GetCurrentResourceVersion(ctx); err != nil {
-			return part{}, err
-		}
 	}
 	if err := s.waitFresh(ctx, revision); err != nil {
 		return part{}, err
 	}
-	if exact {
+	to := r.key + "\x00" // after the key, and before all others
+	if r.opts.Recursive {
+		to = strings.TrimSuffix(r.key, "/") + "0" // "0" comes after "/"
+	}
+	snap := s.cache.Snapshot()
+	if r.exact > 0 {
 		if err := s.reaches(revision); err != nil {
 			return part{}, err
 		}
-		snap, err := s.cache.SnapshotAt(revision)
-		if err != nil {
+		if snap, err = s.cache.SnapshotAt(revision); err != nil {
 			return part{}, apierrors.NewResourceExpired(err.Error())
 		}
-		return ranged(snap, revision, from, after(key)), nil
-	}
-	snap := s.cache.Snapshot()
-	revision = snap.Position().Revision
-	if !opts.Recursive {
-		return single(snap, revision, key), nil
-	}
-	if from == key {
-		predicate := withSelectors(opts.Predicate)
-		if index, ok := s.indexes.find(predicate.MatcherIndex(ctx)); ok {
-			return indexed(snap, revision, index, key), nil
+	} else {
+		revision = snap.Position().Revision
+		if r.opts.Recursive && r.from == r.key {
+			if index, ok := s.indexes.find(r.opts.Predicate.MatcherIndex(ctx)); ok {
+				return part{revision, indexed(snap, index, r.key), 0}, nil
+			}
 		}
 	}
-	return ranged(snap, revision, from, after(key)), nil
+	return part{revision, snap.Range(r.from, to), snap.Count(r.from, to)}, nil
 }
 
-// after returns the first key beyond those that begin with a prefix, which ends in "/".
-func after(prefix string) string { return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1) }
-
-func ranged(snap *watchcache.Snapshot[*element], revision uint64, from, to string) part {
-	if from >= to {
-		return part{revision: revision, items: func(func(watchcache.Item[*element]) bool) {}}
-	}
-	return part{revision, snap.Range(from, to), snap.Count(from, to)}
-}
-
-func single(snap *watchcache.Snapshot[*element], revision uint64, key string) part {
-	item, ok := snap.Get(key)
-	if !ok {
-		return part{revision: revision, items: func(func(watchcache.Item[*element]) bool) {}}
-	}
-	return part{revision, func(yield func(watchcache.Item[*element]) bool) { yield(item) }, 1}
-}
-
-func indexed(snap *watchcache.Snapshot[*element], revision uint64, index watchcache.IndexValue, prefix string) part {
-	items := func(yield func(watchcache.Item[*element]) bool) {
+func indexed(snap *watchcache.Snapshot[*element], index watchcache.IndexValue, prefix string) iter.Seq[watchcache.Item[*element]] {
+	return func(yield func(watchcache.Item[*element]) bool) {
 		for item := range snap.Index(index.Name, index.Value) {
-			if len(item.Key) >= len(prefix) && item.Key[:len(prefix)] == prefix && !yield(item) {
+			if strings.HasPrefix(item.Key, prefix) && !yield(item) {
 				return
 			}
 		}
 	}
-	return part{revision, items, 0}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -54,12 +55,7 @@ func (r *resultTable) String() string {
 	defer r.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "| case | %s | %s |\n| --- | --- | --- |\n", ours.name, theirs.name)
-	names := make([]string, 0, len(r.cases))
-	for name := range r.cases {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.cases)) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, cmp.Or(r.cases[name][ours.name], "not run"), cmp.Or(r.cases[name][theirs.name], "not run"))
 	}
 	return b.String()

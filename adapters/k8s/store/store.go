@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"time"
@@ -187,13 +188,7 @@ func (s *Store) Stop() {
 func (s *Store) Wait(ctx context.Context) error { return s.cache.WaitReady(ctx) }
 
 // Watchers tells about the watches that there are now: see [watchcache.Cache.Watchers].
-func (s *Store) Watchers() []watchcache.WatcherInfo {
-	var infos []watchcache.WatcherInfo
-	for info := range s.cache.Watchers() {
-		infos = append(infos, info)
-	}
-	return infos
-}
+func (s *Store) Watchers() iter.Seq[watchcache.WatcherInfo] { return s.cache.Watchers() }
 
 // CacheStats tells about the cache: see [watchcache.Cache.Stats]. Stats is about what is
 // stored.

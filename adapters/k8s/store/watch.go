@@ -62,7 +62,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	w, err := s.watcher(ctx, key, start, opts)
 	if err != nil {
-		return s.refused(err), nil
+		return refused(err), nil
 	}
 	if _, after := start.Position(); after {
 		utilflowcontrol.WatchInitialized(ctx)
@@ -125,31 +125,25 @@ func (s *Store) watcher(ctx context.Context, key string, start watchcache.Start,
 }
 
 // refused is a watch that cannot begin.
-func (s *Store) refused(err error) watch.Interface {
+func refused(err error) watch.Interface {
 	switch {
 	case errors.Is(err, watchcache.ErrExpired):
 		return failed(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %v", err)))
-	case errors.Is(err, watchcache.ErrTooManyWatchers):
-		return failed(apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds))
 	case errors.Is(err, watchcache.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		closed := make(chan watch.Event)
-		close(closed)
-		return ended(closed)
+		return watch.NewEmptyWatch()
 	}
 	return failed(err)
 }
 
-// ended is a watch that has ended.
-type ended chan watch.Event
-
-// ResultChan is of watch.Interface.
-func (e ended) ResultChan() <-chan watch.Event { return e }
-
-// Stop is of watch.Interface.
-func (e ended) Stop() {}
-
 // failed returns a watch with an error, and nothing else.
 func failed(err error) watch.Interface {
+	results := make(chan watch.Event, 1)
+	results <- errorEvent(err)
+	close(results)
+	return watch.NewProxyWatcher(results)
+}
+
+func errorEvent(err error) watch.Event {
 	status := metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusInternalServerError,
@@ -159,10 +153,7 @@ func failed(err error) watch.Interface {
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
 		status = known.Status()
 	}
-	results := make(chan watch.Event, 1)
-	results <- watch.Event{Type: watch.Error, Object: &status}
-	close(results)
-	return ended(results)
+	return watch.Event{Type: watch.Error, Object: &status}
 }
 
 // stream is a client's watch. Its goroutine is Pipe's.
@@ -215,8 +206,7 @@ func (t *teller) bookmark(revision uint64, endsInitial bool) watch.Event {
 		err = storage.AnnotateInitialEventsEndBookmark(object)
 	}
 	if err != nil { // NewFunc's object has no metadata: nor have others, which would not have been cached
-		status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}
-		return watch.Event{Type: watch.Error, Object: &status}
+		return errorEvent(err)
 	}
 	return watch.Event{Type: watch.Bookmark, Object: object}
 }
