@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -53,6 +54,8 @@ const (
 // begins with the state, in no order of revisions. An API server has no list at 0, but
 // what stands in for one may, while it is empty: it is listed until it has more.
 var errUnwatchable = fmt.Errorf("%w: k8s: what was listed is of resource version 0, from which it cannot be watched", watchcache.ErrExpired)
+
+var errNoKey = errors.New("k8s: the object's key is empty")
 
 // source is what NewSource returns.
 type source[T any] struct {
@@ -293,7 +296,7 @@ func (f *follower[T]) take(ev watch.Event) error {
 		if err != nil {
 			return err
 		}
-		if change.Key == "" { // it was refused, and told of
+		if change.Key == "" { // refused, and Invalid was told
 			return nil
 		}
 		if len(f.pending.Changes) > 0 && f.pending.Revision != revision {
@@ -332,9 +335,12 @@ func (s *source[T]) change(object runtime.Object, deleted bool) (watchcache.Chan
 		return watchcache.Change[T]{}, 0, watchcache.Terminal(fmt.Errorf("k8s: %s/%s: its %w", header.GetNamespace(), header.GetName(), err))
 	}
 	change := watchcache.Change[T]{Delete: deleted}
-	if change.Key, err = s.opts.Key(object); err != nil {
+	switch change.Key, err = s.opts.Key(object); {
+	case err != nil:
 		change.Key = ""
-	} else if !deleted {
+	case change.Key == "":
+		err = errNoKey
+	case !deleted:
 		change.Object, err = s.opts.Convert(object)
 	}
 	switch {

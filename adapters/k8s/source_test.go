@@ -385,3 +385,99 @@ func TestTheServerSaysHowLongToWait(t *testing.T) {
 		}
 	})
 }
+
+// TestObjectsWithoutAKey: whether Key refuses them or has none for them, Invalid is told,
+// also of their deletion, and the others are not held up.
+func TestObjectsWithoutAKey(t *testing.T) {
+	refused := errors.New("refused")
+	for name, key := range map[string]func(runtime.Object) (string, error){
+		"an error": func(runtime.Object) (string, error) { return "ignored", refused },
+		"empty":    func(runtime.Object) (string, error) { return "", nil },
+	} {
+		told := 0
+		opts := SourceOptions[string]{
+			Convert: texts.Convert,
+			Key: func(o runtime.Object) (string, error) {
+				if o.(*corev1.ConfigMap).Name == "nameless" {
+					return key(o)
+				}
+				return namespacedName(o)
+			},
+			Invalid: func(key string, err error) {
+				if told++; key != "" || err == nil {
+					t.Errorf("%s: told of %q, %v", name, key, err)
+				}
+			},
+		}
+		server := &script{t: t,
+			lists: []func(metav1.ListOptions) (runtime.Object, error){
+				func(metav1.ListOptions) (runtime.Object, error) { return page("5", "", "ns/nameless", "ns/a"), nil },
+			},
+			watches: []func(metav1.ListOptions) ([]watch.Event, error){
+				func(metav1.ListOptions) ([]watch.Event, error) {
+					return []watch.Event{
+						event(watch.Modified, "6", "ns/nameless", "x"),
+						event(watch.Deleted, "7", "ns/nameless", "x"),
+						event(watch.Modified, "8", "ns/a", "x"),
+					}, nil
+				},
+			},
+		}
+		source := NewSource[string](server, opts)
+		_, items, err := source.List(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for item, err := range items {
+			if err != nil || item.Key != "ns/a" {
+				t.Errorf("%s: the list has %q, %v", name, item.Key, err)
+			}
+		}
+		for ev, err := range source.Watch(t.Context(), watchcache.Position{Revision: 5}) {
+			if err != nil || ev.Commit.Revision != 8 || len(ev.Commit.Changes) != 1 || ev.Commit.Changes[0].Key != "ns/a" {
+				t.Errorf("%s: the watch tells %+v, %v", name, ev.Commit, err)
+			}
+			break
+		}
+		if told != 3 {
+			t.Errorf("%s: Invalid was told %d times, want 3", name, told)
+		}
+		opts.Invalid = nil
+		source = NewSource[string](&script{t: t, lists: []func(metav1.ListOptions) (runtime.Object, error){
+			func(metav1.ListOptions) (runtime.Object, error) { return page("5", "", "ns/nameless"), nil },
+		}}, opts)
+		if _, items, err = source.List(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range items {
+			if err == nil {
+				t.Errorf("%s: without Invalid it is no error", name)
+			}
+		}
+	}
+}
+
+// TestObjectsDoNotKeepTheirPage: a cache that has one of its objects still would hold all.
+func TestObjectsDoNotKeepTheirPage(t *testing.T) {
+	list := page("5", "", "ns/a", "ns/b")
+	source := NewSource[*corev1.ConfigMap](&script{t: t, lists: []func(metav1.ListOptions) (runtime.Object, error){
+		func(metav1.ListOptions) (runtime.Object, error) { return list, nil },
+	}}, SourceOptions[*corev1.ConfigMap]{})
+	_, items, err := source.List(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for item, err := range items {
+		if err != nil || item.Object.Name != list.Items[n].Name {
+			t.Fatalf("item %d is %+v, %v", n, item, err)
+		}
+		if item.Object == &list.Items[n] {
+			t.Errorf("%s lies in the page that it came in", item.Key)
+		}
+		n++
+	}
+	if n != 2 {
+		t.Errorf("%d items, want 2", n)
+	}
+}
