@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/watchcache/watchcache"
 	"github.com/watchcache/watchcache/adapters/k8s/store"
 )
 
@@ -180,57 +178,6 @@ func TestEtcdSeesOneWatch(t *testing.T) {
 	}
 	if got := f.below.watches.Load(); got != watches || got != 1 {
 		t.Errorf("etcd had %d watches and has had %d, want 1", watches, got)
-	}
-}
-
-// TestStalledWatchIsEnded: the seed's fault. Who asks for the state and stops reading is
-// ended, what it held is let go, and who reads slowly gets everything.
-func TestStalledWatchIsEnded(t *testing.T) {
-	limit := time.Second
-	f := setup(t, ours, withConfig(func(c *store.Config) {
-		c.Stall = watchcache.Evict{StallLimits: watchcache.StallLimits{InitialIdle: limit}}
-	}))
-	const objects = 60
-	for i := range objects {
-		create(t, f, pod("ns", fmt.Sprintf("pod%02d", i), ""))
-	}
-	yes := true
-	initial := storage.ListOptions{ResourceVersion: "0", SendInitialEvents: &yes, Recursive: true}
-	initial.Predicate.AllowWatchBookmarks = true
-	var stalled []watch.Interface
-	for range 20 {
-		w := watching(t, f, t.Context(), prefix, initial)
-		next(t, w)
-		stalled = append(stalled, w)
-	}
-	slow := watching(t, f, t.Context(), prefix, initial)
-	every := time.NewTicker(limit / 10)
-	defer every.Stop()
-	for i := range objects {
-		if i < objects-16 { // what is left then is in the channel
-			<-every.C
-		}
-		if ev := next(t, slow); ev.Type != watch.Added {
-			t.Fatalf("event %d is %s %v", i, ev.Type, ev.Object)
-		}
-	}
-	if ev := next(t, slow); ev.Type != watch.Bookmark {
-		t.Fatalf("after the state comes %s", ev.Type)
-	}
-	for i, w := range stalled {
-		left := 0
-		for ev := range w.ResultChan() {
-			if left++; ev.Type != watch.Added || left > 16 {
-				t.Fatalf("stalled watch %d still has %d events, now %s", i, left, ev.Type)
-			}
-		}
-	}
-	st := f.subjectStore.(*store.Store)
-	if open := len(slices.Collect(st.Watchers())); open != 1 {
-		t.Errorf("%d watches are open, want the slow one", open)
-	}
-	if got := st.CacheStats().Endings.Stalled; got != 20 {
-		t.Errorf("%d watches ended as stalled, want 20", got)
 	}
 }
 
