@@ -7,6 +7,10 @@
 // [NewListerWatcher] is the other direction: what informers and reflectors of client-go
 // list and watch, out of a cache in the same process.
 //
+// Below it are store, an API server's storage that is served from a cache; writelimit,
+// which ends responses that a client does not read; and served, such a server in the
+// process, for tests and examples.
+//
 // Revisions are Kubernetes' resource versions, which have to be decimal numbers, as they
 // are in every API server whose resource versions can be compared.
 package k8s
