@@ -37,8 +37,8 @@ func newBackend(client *kubernetes.Client, opts *Options) (*backend, error) {
 func (b *backend) open(client *kubernetes.Client, opts *Options) error {
 	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
 	b.closes = append(b.closes, compactor.Stop)
-	versioner := storage.APIObjectVersioner{}
-	etcd, err := etcd3.New(client, compactor, codec, newObject, newList, "/registry", Prefix, resource,
+	r, versioner := opts.Resource, storage.APIObjectVersioner{}
+	etcd, err := etcd3.New(client, compactor, codec, r.newObject, r.newList, "/registry", r.Prefix(), r.group(),
 		identity.NewEncryptCheckTransformer(), etcd3.NewDefaultLeaseManagerConfig(),
 		etcd3.NewDefaultDecoder(codec, versioner), versioner)
 	if err != nil {
@@ -50,20 +50,21 @@ func (b *backend) open(client *kubernetes.Client, opts *Options) error {
 		below = opts.Below(below)
 	}
 	if opts.Cacher {
-		return b.openCacher(below)
+		return b.openCacher(below, r)
 	}
-	return b.openStore(below, opts.Store)
+	return b.openStore(below, r, opts.Store)
 }
 
-func (b *backend) openStore(below storage.Interface, change func(*store.Config)) error {
+func (b *backend) openStore(below storage.Interface, r *Resource, change func(*store.Config)) error {
 	config := store.Config{
 		Storage:        below,
-		ResourcePrefix: Prefix,
-		GroupResource:  resource,
-		KeyFunc:        keyOf,
-		GetAttrs:       storage.DefaultNamespaceScopedAttr,
-		NewFunc:        newObject,
-		NewListFunc:    newList,
+		ResourcePrefix: r.Prefix(),
+		GroupResource:  r.group(),
+		KeyFunc:        r.keyOf,
+		GetAttrs:       r.attributes,
+		NewFunc:        r.newObject,
+		NewListFunc:    r.newList,
+		IndexerFuncs:   r.triggers(),
 	}
 	if change != nil {
 		change(&config)
@@ -77,17 +78,18 @@ func (b *backend) openStore(below storage.Interface, change func(*store.Config))
 	return nil
 }
 
-func (b *backend) openCacher(below storage.Interface) error {
+func (b *backend) openCacher(below storage.Interface, r *Resource) error {
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             below,
 		Versioner:           below.Versioner(),
-		GroupResource:       resource,
+		GroupResource:       r.group(),
 		EventsHistoryWindow: cacher.DefaultEventFreshDuration,
-		ResourcePrefix:      Prefix,
-		KeyFunc:             keyOf,
-		GetAttrsFunc:        storage.DefaultNamespaceScopedAttr,
-		NewFunc:             newObject,
-		NewListFunc:         newList,
+		ResourcePrefix:      r.Prefix(),
+		KeyFunc:             r.keyOf,
+		GetAttrsFunc:        r.attributes,
+		NewFunc:             r.newObject,
+		NewListFunc:         r.newList,
+		IndexerFuncs:        r.triggers(),
 		Codec:               codec,
 		Indexers:            &cache.Indexers{},
 		Clock:               clock.RealClock{},

@@ -246,7 +246,7 @@ func (w *world) compare(when string) {
 // truth returns etcd's content, read without any of what is tested.
 func (w *world) truth() map[string]string {
 	w.t.Helper()
-	response, err := w.etcd.Client().Get(w.t.Context(), "/registry"+served.Prefix, clientv3.WithPrefix())
+	response, err := w.etcd.Client().Get(w.t.Context(), "/registry"+served.ConfigMaps.Prefix(), clientv3.WithPrefix())
 	if err != nil {
 		w.t.Fatal(err)
 	}

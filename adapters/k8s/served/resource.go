@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -19,12 +21,39 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// Prefix is what the keys of all objects begin with, in the storage.
-const Prefix = "/configmaps/"
+// Resource is what a server serves.
+type Resource struct {
+	name, singular     string
+	newObject, newList func() runtime.Object
+	fields             func(runtime.Object, fields.Set) // beside name and namespace; nil: none
+	index              string                           // the field that watches are chosen by; "": none
+}
+
+const nodeName = "spec.nodeName"
+
+// Resources of core/v1, without validation of their own. Pods may be selected by the fields
+// spec.nodeName and status.phase.
+var (
+	ConfigMaps = &Resource{
+		name:      "configmaps",
+		singular:  "configmap",
+		newObject: func() runtime.Object { return &corev1.ConfigMap{} },
+		newList:   func() runtime.Object { return &corev1.ConfigMapList{} },
+	}
+	Pods = &Resource{
+		name:      "pods",
+		singular:  "pod",
+		newObject: func() runtime.Object { return &corev1.Pod{} },
+		newList:   func() runtime.Object { return &corev1.PodList{} },
+		fields: func(object runtime.Object, of fields.Set) {
+			pod := object.(*corev1.Pod)
+			of[nodeName], of["status.phase"] = pod.Spec.NodeName, string(pod.Status.Phase)
+		},
+		index: nodeName,
+	}
+)
 
 var (
-	resource = schema.GroupResource{Resource: "configmaps"}
-
 	scheme = runtime.NewScheme()
 	codecs = serializer.NewCodecFactory(scheme)
 	codec  runtime.Codec
@@ -35,34 +64,81 @@ func init() {
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	// The handlers convert to an internal version and back: here it is the same type.
 	internal := schema.GroupVersion{Version: runtime.APIVersionInternal}
-	scheme.AddKnownTypes(internal, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
+	for _, r := range []*Resource{ConfigMaps, Pods} {
+		scheme.AddKnownTypes(internal, r.newObject(), r.newList())
+	}
+	utilruntime.Must(scheme.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind("Pod"), podField))
 	pb := protobuf.NewSerializer(scheme, scheme)
 	codec = codecs.CodecForVersions(pb, pb, corev1.SchemeGroupVersion, internal)
 }
 
-func newObject() runtime.Object { return &corev1.ConfigMap{} }
-func newList() runtime.Object   { return &corev1.ConfigMapList{} }
+// podField is a runtime.FieldLabelConversionFunc.
+func podField(label, value string) (string, string, error) {
+	switch label {
+	case nodeName, "status.phase":
+		return label, value, nil
+	}
+	return runtime.DefaultMetaV1FieldSelectorConversion(label, value)
+}
 
-func keyOf(object runtime.Object) (string, error) { return storage.NamespaceKeyFunc(Prefix, object) }
+// Prefix is what the keys of all objects begin with in the storage, which puts /registry
+// before them in etcd.
+func (r *Resource) Prefix() string { return "/" + r.name + "/" }
 
-// newRegistry returns what the handlers work with: apiserver's own, over a storage.
-func newRegistry(of storage.Interface) (*registry.Store, error) {
-	r := &registry.Store{
-		NewFunc:                   newObject,
-		NewListFunc:               newList,
-		DefaultQualifiedResource:  resource,
-		SingularQualifiedResource: schema.GroupResource{Resource: "configmap"},
+func (r *Resource) group() schema.GroupResource { return schema.GroupResource{Resource: r.name} }
+
+func (r *Resource) keyOf(object runtime.Object) (string, error) {
+	return storage.NamespaceKeyFunc(r.Prefix(), object)
+}
+
+// attributes is a storage.AttrFunc.
+func (r *Resource) attributes(object runtime.Object) (labels.Set, fields.Set, error) {
+	ls, fs, err := storage.DefaultNamespaceScopedAttr(object)
+	if err == nil && r.fields != nil {
+		r.fields(object, fs)
+	}
+	return ls, fs, err
+}
+
+func (r *Resource) triggers() storage.IndexerFuncs {
+	if r.index == "" {
+		return nil
+	}
+	return storage.IndexerFuncs{r.index: func(object runtime.Object) string {
+		of := fields.Set{}
+		r.fields(object, of)
+		return of[r.index]
+	}}
+}
+
+func (r *Resource) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	p := storage.SelectionPredicate{Label: label, Field: field, GetAttrs: r.attributes}
+	if r.index != "" {
+		p.IndexFields = []string{r.index}
+	}
+	return p
+}
+
+// registry returns what the handlers work with: apiserver's own, over a storage.
+func (r *Resource) registry(of storage.Interface) (*registry.Store, error) {
+	s := &registry.Store{
+		NewFunc:                   r.newObject,
+		NewListFunc:               r.newList,
+		PredicateFunc:             r.predicate,
+		DefaultQualifiedResource:  r.group(),
+		SingularQualifiedResource: schema.GroupResource{Resource: r.singular},
 		CreateStrategy:            strategy{scheme, names.SimpleNameGenerator},
 		UpdateStrategy:            strategy{scheme, names.SimpleNameGenerator},
 		DeleteStrategy:            strategy{scheme, names.SimpleNameGenerator},
-		TableConvertor:            rest.NewDefaultTableConvertor(resource),
+		TableConvertor:            rest.NewDefaultTableConvertor(r.group()),
 		Storage:                   registry.DryRunnableStorage{Storage: of, Codec: codec},
 	}
-	err := r.CompleteWithOptions(&generic.StoreOptions{
+	err := s.CompleteWithOptions(&generic.StoreOptions{
+		AttrFunc: r.attributes,
 		// The registry adds a slash of its own.
-		RESTOptions: generic.RESTOptions{ResourcePrefix: strings.TrimSuffix(Prefix, "/"), DeleteCollectionWorkers: 1},
+		RESTOptions: generic.RESTOptions{ResourcePrefix: strings.TrimSuffix(r.Prefix(), "/"), DeleteCollectionWorkers: 1},
 	})
-	return r, err
+	return s, err
 }
 
 // strategy lets clients write what they like.

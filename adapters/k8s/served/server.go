@@ -7,8 +7,6 @@
 //
 // It is for tests, reproductions and examples: everybody may do everything, and etcd's
 // data is gone in the end.
-//
-// The resource is configmaps of core/v1, without validation of their own.
 package served
 
 import (
@@ -41,6 +39,8 @@ import (
 
 // Options are the settings of [Start]. The zero value is a server with a store.Store.
 type Options struct {
+	// Resource is what is served. Default ConfigMaps.
+	Resource *Resource
 	// Etcd is what the data is in. Default: one of its own, which the server closes.
 	Etcd *Etcd
 	// Address is where to listen, on the loopback interface. Default 127.0.0.1:0, which
@@ -75,6 +75,9 @@ type Server struct {
 // Errors: what is wrong with Options.Store's settings or Options.Address; those of
 // [StartEtcd]; the context's cause.
 func Start(ctx context.Context, opts Options) (*Server, error) {
+	if opts.Resource == nil {
+		opts.Resource = ConfigMaps
+	}
 	s := &Server{etcd: opts.Etcd}
 	if err := s.start(ctx, &opts); err != nil {
 		s.Close()
@@ -97,12 +100,12 @@ func (s *Server) start(ctx context.Context, opts *Options) error {
 	if err := s.backend.wait(ctx); err != nil {
 		return err
 	}
-	r, err := newRegistry(s.backend.cached)
+	r, err := opts.Resource.registry(s.backend.cached)
 	if err != nil {
 		return err
 	}
 	config := newConfig()
-	handler, err := newHandler(config, r)
+	handler, err := newHandler(config, opts.Resource, r)
 	if err != nil {
 		return err
 	}
@@ -139,12 +142,12 @@ func newConfig() *server.Config {
 }
 
 // newHandler returns apiserver's handlers for the resource, behind its filters.
-func newHandler(c *server.Config, r *registry.Store) (http.Handler, error) {
+func newHandler(c *server.Config, of *Resource, r *registry.Store) (http.Handler, error) {
 	handler := server.NewAPIServerHandler("served", codecs, func(h http.Handler) http.Handler {
 		return c.BuildHandlerChainFunc(h, c)
 	}, nil)
 	group := &endpoints.APIGroupVersion{
-		Storage:                    map[string]rest.Storage{resource.Resource: r},
+		Storage:                    map[string]rest.Storage{of.name: r},
 		Root:                       server.DefaultLegacyAPIPrefix,
 		GroupVersion:               corev1.SchemeGroupVersion,
 		Serializer:                 codecs,

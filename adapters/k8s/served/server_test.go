@@ -126,3 +126,47 @@ func until(t *testing.T, what string, happens func() bool) {
 		}
 	}
 }
+
+// TestPodsOfANode: a watch of one node's pods has them come and go.
+func TestPodsOfANode(t *testing.T) {
+	for _, cacher := range []bool{false, true} {
+		s := start(t, served.Options{Resource: served.Pods, Cacher: cacher})
+		defer s.Close()
+		of, err := typed.NewForConfig(s.ClientConfig(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		c := of.Pods("default")
+		created, err := c.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := c.Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion, FieldSelector: "spec.nodeName=blue"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		for _, step := range []struct {
+			node string
+			want watch.EventType
+		}{{"red", ""}, {"blue", watch.Added}, {"blue", watch.Modified}, {"red", watch.Deleted}} {
+			pod := created.DeepCopy()
+			pod.ResourceVersion, pod.Spec.NodeName = "", step.node
+			pod.Annotations = map[string]string{"step": string(step.want)} // a change in any case
+			if _, err := c.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if step.want == "" {
+				continue
+			}
+			if ev, open := <-w.ResultChan(); !open || ev.Type != step.want {
+				t.Fatalf("cacher=%t: %v, open %t, want %s", cacher, ev.Type, open, step.want)
+			}
+		}
+		if _, err := c.List(ctx, metav1.ListOptions{FieldSelector: "spec.hostname=a"}); !apierrors.IsBadRequest(err) {
+			t.Errorf("a field that nobody knows: %v", err)
+		}
+	}
+}
