@@ -75,6 +75,7 @@ const (
 	Paced     Case = "paced"     // events at a fixed rate
 	Elsewhere Case = "elsewhere" // an event, and many watchers of other keys
 	Slow      Case = "slow"      // a healthy watcher beside those that stall
+	Storm     Case = "storm"     // … at 1,000 events a second, beside a hundred that stall and reconnect
 	Initial   Case = "initial"   // the state, to a new watcher
 	Resume    Case = "resume"    // from a position in history
 	Memory    Case = "memory"    // of an idle watcher, and of an event

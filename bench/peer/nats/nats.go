@@ -23,7 +23,10 @@ var Peer = peer.Peer{
 	Joins:       true,
 	MaxWatchers: 100,
 	MaxObjects:  10_000,
-	Cannot:      map[peer.Case]string{peer.Resume: "a bucket keeps the last value of a key (at most 64), not the history of changes"},
+	Cannot: map[peer.Case]string{
+		peer.Resume: "a bucket keeps the last value of a key (at most 64), not the history of changes",
+		peer.Storm:  "200 new watchers a second keep the server from writes: ten seconds' worth were not done in a quarter of an hour",
+	},
 }
 
 type store struct {
@@ -112,7 +115,7 @@ type watcher struct {
 }
 
 func (w *watcher) Each(visit func(seq, sent int64) bool) error {
-	defer w.watcher.Stop()
+	defer w.end()
 	for {
 		select {
 		case entry, ok := <-w.watcher.Updates():
@@ -128,6 +131,16 @@ func (w *watcher) Each(visit func(seq, sent int64) bool) error {
 		case <-w.stopped:
 			return peer.ErrEnded
 		}
+	}
+}
+
+// end unsubscribes, and takes what the client still has in its hands: it is in a send for
+// ever otherwise.
+func (w *watcher) end() {
+	if w.watcher.Stop() != nil {
+		return
+	}
+	for range w.watcher.Updates() { // closed when it has let go
 	}
 }
 
