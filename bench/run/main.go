@@ -1,7 +1,7 @@
 // Command run runs every case of the comparison, and writes what comes out to
 // results/: what the benchmarks said, as benchstat reads it, tables, and charts.
 //
-//	go run ./run            # everything: three rounds of about 20 minutes
+//	go run ./run            # everything: three rounds of about half an hour
 //	go run ./run -rounds 1 -bench Saturated -out /tmp/results
 //	go run ./run -draw      # tables and charts of what is there
 //

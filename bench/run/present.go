@@ -34,7 +34,7 @@ func present(dir string) error {
 		fmt.Fprintf(&text, "| %s | %s | %s |\n", p.Name, p.What, cannot(p))
 	}
 	fmt.Fprint(&text, "\nA dash: the peer cannot do the case, or not at that size (NATS and watermill are left out where they would take minutes). Ended, lost: the peer ended so many of the case's watchers, or did not give them so many of the events, in the worst round; a figure would be of less work. A p99 is of 1,000 samples or more, a p99.9 of 10,000.\n")
-	if t := held(found); t != "" {
+	if t := heldTo(found); t != "" {
 		fmt.Fprintf(&text, "\n## What it is held to\n\nThe peer's figure over ours, where it says at least; else our own over our own, or over the peer's:\n\n%s", t)
 	}
 	for _, v := range views {

@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -55,8 +56,15 @@ var core = []stage{
 	{"race detector", []string{"test", "-failfast", "-race", "-timeout", "300s", "."}},
 }
 
-// adapter is what is run on a fault of another module.
-var adapter = []stage{{"tests", []string{"test", "-failfast", "-timeout", "600s", "./..."}}}
+// adapter is what is run on a fault of another module: the tests of its package, and then
+// all; but not those that are of what it is compared with.
+func adapter(of string) []stage {
+	test := []string{"test", "-failfast", "-timeout", "600s", "-skip", "OfCacher"}
+	return []stage{
+		{"tests", append(slices.Clip(test), "./"+filepath.ToSlash(of))},
+		{"tests of the module", append(slices.Clip(test), "./...")},
+	}
+}
 
 func main() {
 	check := flag.Bool("check", false, "only apply each fault and build it")
@@ -203,7 +211,11 @@ func try(dir string, m mutation, check bool) (caught string, err error) {
 	defer os.WriteFile(path, whole, 0o666)
 	module, stages := moduleOf(dir, m.file), core
 	if module != "." {
-		stages = adapter
+		of, err := filepath.Rel(module, filepath.Dir(m.file))
+		if err != nil {
+			return "", err
+		}
+		stages = adapter(of)
 	}
 	dir = filepath.Join(dir, module)
 	if out, err := command(dir, "build", "./..."); err != nil {
