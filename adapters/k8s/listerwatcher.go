@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -143,10 +144,11 @@ func (l *ListerWatcher[T]) WatchWithContext(ctx context.Context, options metav1.
 	switch {
 	case initial:
 		opts.AtLeast = r.revision
-	case options.SendInitialEvents != nil && options.ResourceVersion == "":
+	case r.revision > 0: // after all its parts: a client that is at it has them
+		at := watchcache.Position{Epoch: l.c.Position().Epoch, Revision: r.revision, Part: math.MaxUint32}
+		opts.Start = watchcache.After(at).AllowFuture()
+	case options.SendInitialEvents != nil:
 		opts.Start = watchcache.FromNow()
-	case r.revision > 0:
-		opts.Start = watchcache.AfterRevision(r.revision).AllowFuture()
 	}
 	if options.AllowWatchBookmarks {
 		opts.Bookmarks = l.opts.BookmarkEvery
@@ -360,6 +362,10 @@ func (s *stream[T]) result(ev *watchcache.Event[T]) (watch.Event, bool, error) {
 	default:
 		return watch.Event{}, false, fmt.Errorf("k8s: an event of type %v cannot be told to a client", ev.Type)
 	}
-	object, err := s.from.object(ev.Key, ev.Object, ev.Revision)
+	last := ev.Object
+	if ev.Type == watchcache.Deleted && ev.Cause != watchcache.Removed {
+		last = ev.Prev // as it was when it was selected
+	}
+	object, err := s.from.object(ev.Key, last, ev.Revision)
 	return watch.Event{Type: as, Object: object}, true, err
 }

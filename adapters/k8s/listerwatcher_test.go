@@ -323,3 +323,41 @@ func TestAClientMayBeAhead(t *testing.T) {
 	}
 	expect(t, w, "MODIFIED 1@6")
 }
+
+// TestWhoLeavesIsToldAsItWas: an object that leaves the selection is deleted as it was when it
+// was selected, at the revision at which it left.
+func TestWhoLeavesIsToldAsItWas(t *testing.T) {
+	c, lw := serving(t, ListerWatcherOptions[*corev1.ConfigMap]{})
+	defer c.Close()
+	w, err := lw.Watch(metav1.ListOptions{ResourceVersion: "3", LabelSelector: "colour=blue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	green := configMap("blue/1", "new")
+	green.Labels = map[string]string{"colour": "green"}
+	if _, err := c.Put("blue/1", green); err != nil {
+		t.Fatal(err)
+	}
+	ev := <-w.ResultChan()
+	if got := ev.Object.(*corev1.ConfigMap); ev.Type != watch.Deleted || got.Labels["colour"] != "blue" || got.ResourceVersion != "4" {
+		t.Errorf("%s with colour %q at %s, want DELETED blue at 4", ev.Type, got.Labels["colour"], got.ResourceVersion)
+	}
+}
+
+// TestNoInitialEventsFromAny: who wants no initial events gets none, at any resource version.
+func TestNoInitialEventsFromAny(t *testing.T) {
+	for _, from := range []string{"", "0"} {
+		c, lw := serving(t, ListerWatcherOptions[*corev1.ConfigMap]{})
+		defer c.Close()
+		w, err := lw.Watch(metav1.ListOptions{ResourceVersion: from, SendInitialEvents: new(bool), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		if _, err := c.Put("red/3", configMap("red/3", "later")); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, w, "ADDED 3@4")
+	}
+}

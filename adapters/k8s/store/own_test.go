@@ -491,35 +491,6 @@ func TestObjectsWithoutAKeyAreLeftOut(t *testing.T) {
 	expectEvent(t, w, watch.Modified, changed)
 }
 
-// TestSharedLeaseExpiresAtOnce: one lease deletes several keys at one revision, and who
-// resumes after it misses none.
-func TestSharedLeaseExpiresAtOnce(t *testing.T) {
-	f := setup(t, ours)
-	p := create(t, f, pod("ns", "stays", ""))
-	const doomed = 30
-	w := watching(t, f, t.Context(), prefix, storage.ListOptions{ResourceVersion: p.ResourceVersion, Recursive: true})
-	for i := range doomed {
-		out := &example.Pod{}
-		q := pod("ns", fmt.Sprint("doomed", i), "")
-		if err := f.Create(t.Context(), keyOf(q), q, out, 1); err != nil {
-			t.Fatal(err)
-		}
-		expectEvent(t, w, watch.Added, out)
-	}
-	gone := map[string]bool{}
-	for len(gone) < doomed {
-		ev := next(t, w)
-		if ev.Type != watch.Deleted || gone[ev.Object.(*example.Pod).Name] {
-			t.Fatalf("took %s of %s", ev.Type, ev.Object.(*example.Pod).Name)
-		}
-		gone[ev.Object.(*example.Pod).Name] = true
-	}
-	list := &example.PodList{}
-	if err := f.GetList(t.Context(), prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, list); err != nil || len(list.Items) != 1 {
-		t.Errorf("%d pods are left (%v), want 1", len(list.Items), err)
-	}
-}
-
 // TestStopLeavesTheChannelReadable: and closes it.
 func TestStopLeavesTheChannelReadable(t *testing.T) {
 	f := setup(t, ours)
@@ -537,4 +508,12 @@ func TestStopLeavesTheChannelReadable(t *testing.T) {
 	if left < 10 {
 		t.Errorf("%d events were left", left)
 	}
+}
+
+// TestPrefixWithoutSlash: it is the same.
+func TestPrefixWithoutSlash(t *testing.T) {
+	f := setup(t, ours, withConfig(func(c *store.Config) { c.ResourcePrefix = "/pods" }))
+	first := create(t, f, pod("ns", "a", ""))
+	w := watching(t, f, t.Context(), prefix, storage.ListOptions{ResourceVersion: first.ResourceVersion, Recursive: true})
+	expectEvent(t, w, watch.Added, create(t, f, pod("ns", "b", "")))
 }

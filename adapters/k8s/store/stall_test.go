@@ -106,6 +106,22 @@ func TestStalledWatchLetsTheStateGo(t *testing.T) {
 	wait(t, "the rest to go", func() bool { return first.count() == 0 })
 }
 
+// TestResyncIsEnded: there is no event for a Reset, so that whoever is to be resynced is ended.
+func TestResyncIsEnded(t *testing.T) {
+	f := setup(t, ours, withConfig(func(c *store.Config) {
+		c.Stall = watchcache.Resync{StallLimits: watchcache.StallLimits{InitialIdle: time.Second}}
+	}))
+	for i := range 60 {
+		create(t, f, pod("ns", fmt.Sprintf("pod%02d", i), ""))
+	}
+	w := watching(t, f, t.Context(), prefix, storage.ListOptions{ResourceVersion: "0", Recursive: true})
+	next(t, w)
+	st := f.subjectStore.(*store.Store)
+	wait(t, "the watch to be ended", func() bool { return st.CacheStats().Endings.Stalled == 1 })
+	for range w.ResultChan() { // ends
+	}
+}
+
 // alive counts which of some objects have not been collected.
 type alive struct {
 	mu   sync.Mutex

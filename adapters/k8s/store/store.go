@@ -30,7 +30,8 @@ type Config struct {
 	// Storage is what has the data. Its writes, its lists and its watch must be of the
 	// same etcd.
 	Storage storage.Interface
-	// ResourcePrefix is what the keys of all objects begin with: "/pods/".
+	// ResourcePrefix is what the keys of all objects begin with: "/pods/". The slash at
+	// its end may be left out.
 	ResourcePrefix string
 	// GroupResource is for messages.
 	GroupResource schema.GroupResource
@@ -114,7 +115,7 @@ func New(config Config) (*Store, error) {
 		Mirror:    true,
 		Capacity:  config.Capacity,
 		Retention: config.Retention,
-		Stall:     config.Stall,
+		Stall:     ending(config.Stall),
 		Relist:    watchcache.RelistExpire,
 		Indexes:   s.indexes.functions(),
 		Equal:     func(a, b *element) bool { return a.revision == b.revision },
@@ -141,6 +142,19 @@ func New(config Config) (*Store, error) {
 	return s, nil
 }
 
+// ending is a policy that ends whom the given one resyncs.
+func ending(policy watchcache.StallPolicy) watchcache.StallPolicy {
+	if policy == nil {
+		return nil
+	}
+	return watchcache.StallFunc(policy.Limits(), func(s watchcache.Stall) watchcache.Verdict {
+		if verdict := policy.Judge(s); verdict != watchcache.VerdictResync {
+			return verdict
+		}
+		return watchcache.VerdictEvict
+	})
+}
+
 func (c *Config) complete() error {
 	missing := ""
 	switch {
@@ -158,7 +172,10 @@ func (c *Config) complete() error {
 	if missing != "" {
 		return fmt.Errorf("%w: store.Config.%s is missing", watchcache.ErrInvalidOption, missing)
 	}
-	if len(c.ResourcePrefix) < 3 || !strings.HasPrefix(c.ResourcePrefix, "/") || !strings.HasSuffix(c.ResourcePrefix, "/") {
+	if !strings.HasSuffix(c.ResourcePrefix, "/") {
+		c.ResourcePrefix += "/"
+	}
+	if len(c.ResourcePrefix) < 3 || !strings.HasPrefix(c.ResourcePrefix, "/") {
 		return fmt.Errorf("%w: store.Config.ResourcePrefix is %q, and must be like /pods/", watchcache.ErrInvalidOption, c.ResourcePrefix)
 	}
 	if c.Capacity == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,11 +94,16 @@ func (s *Store) start(ctx context.Context, revision uint64, opts storage.ListOpt
 	case opts.SendInitialEvents != nil && *opts.SendInitialEvents:
 		return watchcache.FromState(), s.waitFresh(ctx, revision)
 	case revision > 0:
-		return watchcache.AfterRevision(revision).AllowFuture(), nil
+		return s.afterAll(revision).AllowFuture(), nil
 	case opts.SendInitialEvents != nil:
 		return watchcache.After(s.cache.Position()), nil
 	}
 	return watchcache.FromState(), nil
+}
+
+// afterAll starts after all parts of a revision: a client that is at it has them.
+func (s *Store) afterAll(revision uint64) watchcache.Start {
+	return watchcache.After(watchcache.Position{Epoch: s.cache.Position().Epoch, Revision: revision, Part: math.MaxUint32})
 }
 
 func (s *Store) watcher(ctx context.Context, key string, start watchcache.Start, opts storage.ListOptions) (*watchcache.Watcher[*element], error) {

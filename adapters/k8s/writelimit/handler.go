@@ -22,7 +22,8 @@ import (
 //
 // Over HTTP/1.1 the connection ends, over HTTP/2 the stream, so that the other requests on
 // the connection go on. What it cannot end is a stream of HTTP/2 whose connection is
-// blocked: that takes [Listener].
+// blocked: that takes [Listener]. A handler that takes the connection over (http.Hijacker) is
+// to be done with it when it returns: from then on the connection has a deadline.
 func Handler(handler http.Handler, limit time.Duration, of func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if !of(request) {
